@@ -1,0 +1,208 @@
+//! GGUF model files: metadata, tensor table and tensor data, over a memory map or over bytes in memory.
+//! Reading needs no GPU and copies no weights. Facts: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+
+mod read;
+mod sniff;
+mod types;
+mod value;
+
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use read::dims;
+pub use types::TensorType;
+pub use value::{Array, Strings, Value};
+
+/// One tensor of the table. `shape` is in GGUF's order: shape[0] is the length of a row.
+#[derive(Debug, Clone)]
+pub struct TensorInfo {
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub kind: TensorType,
+    /// Which file of a split model holds the data.
+    pub part: usize,
+    /// Bytes from the start of that file's tensor data.
+    pub offset: u64,
+    /// Bytes of data.
+    pub size: u64,
+}
+
+impl TensorInfo {
+    /// Weights in the tensor.
+    pub fn count(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Rows: everything but the first dimension.
+    pub fn rows(&self) -> u64 {
+        self.shape[1..].iter().product()
+    }
+}
+
+/// The parsed header of one file.
+#[derive(Debug)]
+struct Header {
+    version: u32,
+    alignment: usize,
+    metadata: Vec<(String, Value)>,
+    keys: HashMap<String, usize>,
+    tensors: Vec<TensorInfo>,
+    data_start: usize,
+}
+
+/// Where a file's bytes live.
+#[derive(Clone)]
+enum Bytes {
+    #[cfg(not(target_arch = "wasm32"))]
+    Map(Arc<memmap2::Mmap>),
+    Memory(Arc<[u8]>),
+    Static(&'static [u8]),
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            #[cfg(not(target_arch = "wasm32"))]
+            Bytes::Map(map) => map,
+            Bytes::Memory(bytes) => bytes,
+            Bytes::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// An open model file, or all files of a split one.
+pub struct Gguf {
+    parts: Vec<(Bytes, usize)>, // (file, where its tensor data starts)
+    version: u32,
+    alignment: usize,
+    metadata: Vec<(String, Value)>,
+    keys: HashMap<String, usize>,
+    tensors: Vec<TensorInfo>,
+    names: HashMap<String, usize>,
+}
+
+impl std::fmt::Debug for Gguf {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "Gguf v{} {{ {} metadata keys, {} tensors }}", self.version, self.metadata.len(), self.tensors.len())
+    }
+}
+
+impl Gguf {
+    /// Maps the file and reads its header. Of a split model, name the first part.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Gguf> {
+        let path = path.as_ref();
+        let io = |source| Error::Io { path: path.into(), source };
+        let file = std::fs::File::open(path).map_err(io)?;
+        // SAFETY: the map is read only. A file that another program cuts while we read it raises SIGBUS;
+        // no reader of mapped files can rule that out.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
+        Gguf::from_part(Bytes::Map(Arc::new(map))).map_err(|e| e.in_file(path))
+    }
+
+    /// Reads a whole file that is in memory.
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Gguf> {
+        Gguf::from_part(Bytes::Memory(bytes.into()))
+    }
+
+    /// Reads a file that is part of the program.
+    pub fn from_static(bytes: &'static [u8]) -> Result<Gguf> {
+        Gguf::from_part(Bytes::Static(bytes))
+    }
+
+    fn from_part(bytes: Bytes) -> Result<Gguf> {
+        let header = read::read(&bytes)?;
+        let mut gguf = Gguf {
+            parts: vec![(bytes, header.data_start)],
+            version: header.version,
+            alignment: header.alignment,
+            metadata: header.metadata,
+            keys: header.keys,
+            tensors: Vec::new(),
+            names: HashMap::new(),
+        };
+        gguf.add_tensors(header.tensors)?;
+        Ok(gguf)
+    }
+
+    fn add_tensors(&mut self, tensors: Vec<TensorInfo>) -> Result<()> {
+        for tensor in tensors {
+            if self.names.insert(tensor.name.clone(), self.tensors.len()).is_some() {
+                return Err(Error::gguf(0, format!("duplicate tensor {}", tensor.name)));
+            }
+            self.tensors.push(tensor);
+        }
+        Ok(())
+    }
+
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub fn alignment(&self) -> usize {
+        self.alignment
+    }
+
+    /// All metadata, in the file's order.
+    pub fn metadata(&self) -> &[(String, Value)] {
+        &self.metadata
+    }
+
+    /// All tensors, in the file's order.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.names.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// The tensor's bytes as they lie in the file.
+    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        let (bytes, start) = &self.parts[tensor.part];
+        let start = start + tensor.offset as usize;
+        &bytes[start..start + tensor.size as usize]
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.get(key).map(|&i| &self.metadata[i].1)
+    }
+
+    /// The key as a number that fits u32, of any integer width; None if absent, an error if it is something else.
+    pub fn u32(&self, key: &str) -> Result<Option<u32>> {
+        self.typed(key, "an unsigned integer below 2^32", |v| v.as_u64().and_then(|n| n.try_into().ok()))
+    }
+
+    pub fn f32(&self, key: &str) -> Result<Option<f32>> {
+        self.typed(key, "a finite number", |v| v.as_f32().filter(|n| n.is_finite()))
+    }
+
+    pub fn bool(&self, key: &str) -> Result<Option<bool>> {
+        self.typed(key, "a bool", Value::as_bool)
+    }
+
+    pub fn str(&self, key: &str) -> Result<Option<&str>> {
+        self.typed(key, "a UTF-8 string", Value::as_str)
+    }
+
+    pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
+        self.typed(key, "an array of strings", |v| match v {
+            Value::Array(Array::String(strings)) => Some(strings),
+            _ => None,
+        })
+    }
+
+    fn typed<'a, T>(&'a self, key: &str, expected: &str, cast: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        cast(value).map(Some).ok_or_else(|| Error::Key {
+            key: key.into(),
+            expected: expected.into(),
+            got: match value {
+                Value::String(text) => format!("the string {:?}", String::from_utf8_lossy(text)),
+                _ => value.as_u64().map_or_else(|| value.kind(), |n| n.to_string()),
+            },
+        })
+    }
+}

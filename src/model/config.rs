@@ -1,0 +1,3 @@
+//! Config: the numbers of a model, from GGUF metadata.
+
+pub struct Config {}

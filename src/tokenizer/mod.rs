@@ -1,0 +1,1 @@
+//! Text to token ids and back, from the vocabulary in a GGUF file.
