@@ -16,8 +16,8 @@ fn kv_store(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.x >= params.vectors) {
         return;
     }
-    let from = id.z * params.stride + id.x;
-    let to = (frame.position + id.z) * params.vectors + id.x;
-    k_cache[to] = kv_pack(k[from]);
-    v_cache[to] = kv_pack(v[from]);
+    let source = id.z * params.stride + id.x;
+    let target_row = (frame.position + id.z) * params.vectors + id.x;
+    k_cache[target_row] = kv_pack(k[source]);
+    v_cache[target_row] = kv_pack(v[source]);
 }

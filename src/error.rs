@@ -73,7 +73,9 @@ pub enum Error {
     ContextFull { context: u32, position: u32, tokens: u32, hint: String },
 
     /// A NaN or infinity among the logits: the weights are damaged, or a kernel is wrong.
-    #[error("the logits at position {position} are not finite (id {id} has {value}): no token can be chosen. The weights are probably damaged")]
+    #[error(
+        "the logits at position {position} are not finite (id {id} has {value}): no token can be chosen. The weights are probably damaged"
+    )]
     NotFinite { position: u32, id: u32, value: f32 },
 
     /// An argument that cannot be used.

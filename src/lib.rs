@@ -3,9 +3,17 @@
 pub mod error;
 pub mod formats;
 pub mod gguf;
+pub mod gpu;
+pub mod kernel;
+pub mod kernels;
 pub mod model;
+pub mod plan;
 pub mod reference;
 pub mod sampling;
+pub mod session;
+pub mod shaders;
+pub mod tensor;
+pub mod weight;
 
 #[cfg(feature = "chat")]
 pub mod chat;
@@ -14,4 +22,10 @@ pub mod tokenizer;
 
 pub use error::{Error, Result};
 pub use gguf::Gguf;
+pub use gpu::{Gpu, GpuCard, GpuOptions, Profile};
+pub use kernels::KvFormat;
+pub use model::{Config, Model};
+#[cfg(not(target_arch = "wasm32"))]
+pub use pollster::block_on;
+pub use session::{Session, SessionOptions};
 pub use wgpu;

@@ -72,9 +72,15 @@ pub struct Plan {
 impl Plan {
     /// Records one pass: the frame, then every step in one compute pass.
     pub fn record(&self, encoder: &mut wgpu::CommandEncoder, frame: Frame) {
-        assert!(frame.tokens >= 1 && frame.tokens <= self.max_tokens, "a pass of {} takes 1 to {} tokens", self.name, self.max_tokens);
+        assert!(
+            frame.tokens >= 1 && frame.tokens <= self.max_tokens,
+            "a pass of {} takes 1 to {} tokens",
+            self.name,
+            self.max_tokens
+        );
         self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(self.name), timestamp_writes: None });
+        let mut pass =
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(self.name), timestamp_writes: None });
         for step in &self.steps {
             step.record(&mut pass, frame);
         }
@@ -113,7 +119,13 @@ impl Step {
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         let bytes = self.weight_bytes() as f64 / 1e6;
-        writeln!(f, "plan {}: {} steps, up to {} tokens, {bytes:.1} MB of weights a pass", self.name, self.steps.len(), self.max_tokens)?;
+        writeln!(
+            f,
+            "plan {}: {} steps, up to {} tokens, {bytes:.1} MB of weights a pass",
+            self.name,
+            self.steps.len(),
+            self.max_tokens
+        )?;
         for (i, step) in self.steps.iter().enumerate() {
             let tokens = if step.grid.tokens == 0 { "once".into() } else { format!("per {} tokens", step.grid.tokens) };
             let (label, kernel, groups, cols) = (&step.label, step.kernel.name, step.grid.groups, step.output.cols);
@@ -166,7 +178,8 @@ impl PlanBuilder {
         let names = |all: &mut dyn Iterator<Item = &str>| all.collect::<Vec<_>>().join(", ");
         // A mistake in our own plan: told at once, with both names.
         assert!(
-            wanted.len() == buffers.len() && wanted.iter().zip(buffers).all(|(binding, buffer)| binding.name == buffer.0),
+            wanted.len() == buffers.len()
+                && wanted.iter().zip(buffers).all(|(binding, buffer)| binding.name == buffer.0),
             "step {label}: kernel {} binds ({}), got ({})",
             kernel.name,
             names(&mut wanted.iter().map(|b| b.name.as_str())),
@@ -209,11 +222,16 @@ impl PlanBuilder {
                 };
                 entries.push(wgpu::BindGroupEntry { binding: binding.index, resource });
             }
-            entries.extend(
-                draft.buffers.iter().map(|(binding, buffer)| wgpu::BindGroupEntry { binding: *binding, resource: buffer.as_entire_binding() }),
-            );
+            entries.extend(draft.buffers.iter().map(|(binding, buffer)| wgpu::BindGroupEntry {
+                binding: *binding,
+                resource: buffer.as_entire_binding(),
+            }));
             let layout = &draft.kernel.layout;
-            device.create_bind_group(&wgpu::BindGroupDescriptor { label: Some(&draft.label), layout, entries: &entries })
+            device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some(&draft.label),
+                layout,
+                entries: &entries,
+            })
         };
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let groups: Vec<_> = self.drafts.iter().map(bind).collect();

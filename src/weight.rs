@@ -28,9 +28,17 @@ impl Weight {
     /// `data` is the tensor as it lies in the file: `rows` rows of whole blocks.
     pub fn upload(gpu: &Gpu, name: &str, format: Format, rows: u32, cols: u32, data: &[u8]) -> Result<Weight> {
         let row_bytes = cols as usize / format.block_weights() * format.block_bytes();
-        let padding = vec![0u8; if format.block_weights() == 1 { (cols.next_multiple_of(32) - cols) as usize * format.block_bytes() } else { 0 }];
+        let padding = vec![
+            0u8;
+            if format.block_weights() == 1 {
+                (cols.next_multiple_of(32) - cols) as usize * format.block_bytes()
+            } else {
+                0
+            }
+        ];
         let gpu_row_bytes = (row_bytes + padding.len()) as u64;
-        let rows_per_shard = ((gpu.max_binding().saturating_sub(OVERREAD)) / gpu_row_bytes.max(1)).clamp(1, rows.max(1) as u64) as usize;
+        let rows_per_shard =
+            ((gpu.max_binding().saturating_sub(OVERREAD)) / gpu_row_bytes.max(1)).clamp(1, rows.max(1) as u64) as usize;
         let mut shards = Vec::new();
         for (i, bytes) in data.chunks(rows_per_shard * row_bytes).enumerate() {
             let rows = (bytes.len() / row_bytes) as u32;

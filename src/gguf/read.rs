@@ -179,7 +179,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
     if n_tensors > most {
         return Err(Error::gguf(
             8,
-            format!("the tensor count is {n_tensors}, but the rest of the file holds {most} at most; it is truncated or damaged"),
+            format!(
+                "the tensor count is {n_tensors}, but the rest of the file holds {most} at most; it is truncated or damaged"
+            ),
         ));
     }
     let mut tensors = Vec::with_capacity(n_tensors);
@@ -209,7 +211,10 @@ fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorI
     let name = cursor.string(&format!("the name of tensor {index} in the tensor list"))?;
     if name.is_empty() || name.len() > MAX_NAME {
         let length = name.len();
-        return Err(Error::gguf(entry, format!("tensor {index}: the name has {length} bytes, the limit is 1 to {MAX_NAME}")));
+        return Err(Error::gguf(
+            entry,
+            format!("tensor {index}: the name has {length} bytes, the limit is 1 to {MAX_NAME}"),
+        ));
     }
     let name = String::from_utf8_lossy(name).into_owned();
     let here = format!("tensor {name} in the tensor list");
@@ -232,7 +237,10 @@ fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorI
     };
     if shape[0] % block != 0 {
         let (row, kind) = (shape[0], kind.name());
-        return Err(Error::gguf(at, format!("tensor {name}: a row of {row} weights is no multiple of {kind}'s block of {block}")));
+        return Err(Error::gguf(
+            at,
+            format!("tensor {name}: a row of {row} weights is no multiple of {kind}'s block of {block}"),
+        ));
     }
     let size = shape
         .iter()
@@ -244,7 +252,10 @@ fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorI
     let at = cursor.at;
     let offset = cursor.u64(&here)?;
     if offset % alignment as u64 != 0 {
-        return Err(Error::gguf(at, format!("tensor {name}: offset {offset} is no multiple of the alignment {alignment}")));
+        return Err(Error::gguf(
+            at,
+            format!("tensor {name}: offset {offset} is no multiple of the alignment {alignment}"),
+        ));
     }
     Ok(TensorInfo { name, shape, kind, part: 0, offset, size })
 }
@@ -270,7 +281,13 @@ fn check_data(tensors: &[TensorInfo], data_start: usize, file_size: usize) -> Re
         if a.offset + a.size > b.offset {
             return Err(Error::gguf(
                 data_start + b.offset as usize,
-                format!("tensors {} and {} overlap: offset {} lies before {}", a.name, b.name, b.offset, a.offset + a.size),
+                format!(
+                    "tensors {} and {} overlap: offset {} lies before {}",
+                    a.name,
+                    b.name,
+                    b.offset,
+                    a.offset + a.size
+                ),
             ));
         }
     }

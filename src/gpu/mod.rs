@@ -91,10 +91,11 @@ impl Gpu {
     }
 
     fn assemble(card: GpuCard, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {
-        let profile =
-            Profile { lanes: card.device_type == wgpu::DeviceType::Cpu, subgroups: card.subgroups && !cfg!(target_arch = "wasm32") };
-        let inner =
-            Inner { card, device, queue, profile, kernels: Mutex::default(), trouble: Arc::default() };
+        let profile = Profile {
+            lanes: card.device_type == wgpu::DeviceType::Cpu,
+            subgroups: card.subgroups && !cfg!(target_arch = "wasm32"),
+        };
+        let inner = Inner { card, device, queue, profile, kernels: Mutex::default(), trouble: Arc::default() };
         Gpu { inner: Arc::new(inner) }
     }
 
@@ -110,7 +111,9 @@ impl Gpu {
         self.inner.device.set_device_lost_callback(move |reason, message| {
             keep_lost(Trouble::Lost(format!("{reason:?}: {message}")));
         });
-        self.inner.device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| keep(Trouble::Error(error.to_string()))));
+        self.inner
+            .device
+            .on_uncaptured_error(Arc::new(move |error: wgpu::Error| keep(Trouble::Error(error.to_string()))));
     }
 
     /// The same device under another profile: for tests and measurements.

@@ -27,8 +27,12 @@ impl Gpu {
         }
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let buffer =
-            self.device().create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
+        let buffer = self.device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
         match now(scope.pop()) {
             Some(Some(error)) => {
                 let message = format!("{size} bytes could not be allocated: {error}");

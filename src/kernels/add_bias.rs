@@ -14,5 +14,12 @@ pub fn add_bias(plan: &mut PlanBuilder, label: &str, bias: &Vector, y: &Tensor) 
     assert_eq!(bias.len, y.cols, "{label}: the bias {} has another length than the rows", bias.name);
     let vectors = y.stride() / 4;
     let params = AddBiasParams { vectors, y_stride: vectors };
-    plan.step(label, &plain("add_bias.wgsl"), params, &[("bias", &bias.buffer), ("y", &y.buffer)], Grid::lanes(vectors), y)
+    plan.step(
+        label,
+        &plain("add_bias.wgsl"),
+        params,
+        &[("bias", &bias.buffer), ("y", &y.buffer)],
+        Grid::lanes(vectors),
+        y,
+    )
 }

@@ -12,7 +12,15 @@ params! { AttentionParams { group: u32, vectors: u32, kv_stride: u32, q_stride: 
 pub const MAX_HEAD_SIZE: u32 = 256;
 
 /// q [T, H, D], cache [context, KV, D] -> y [T, H, D]. Token t of the pass sees positions up to its own.
-pub fn attention(plan: &mut PlanBuilder, label: &str, q: &Tensor, cache: &KvCache, kv_heads: u32, head_size: u32, y: &Tensor) -> Result<()> {
+pub fn attention(
+    plan: &mut PlanBuilder,
+    label: &str,
+    q: &Tensor,
+    cache: &KvCache,
+    kv_heads: u32,
+    head_size: u32,
+    y: &Tensor,
+) -> Result<()> {
     assert!(q.cols == y.cols && q.cols.is_multiple_of(head_size), "{label}: q is whole heads of {head_size}");
     assert!(head_size.is_multiple_of(4) && head_size <= MAX_HEAD_SIZE, "{label}: heads of {head_size}");
     let heads = q.cols / head_size;

@@ -63,8 +63,24 @@ pub fn linear(plan: &mut PlanBuilder, label: &str, x: &Tensor, w: &Weight, rows:
 }
 
 /// [`linear`] by a kernel of the caller's choice.
-pub fn linear_with(plan: &mut PlanBuilder, label: &str, kernel: Linear, x: &Tensor, w: &Weight, rows: Rows, y: &Tensor) -> Result<()> {
-    assert!(x.cols == w.cols && y.cols == w.rows, "{label}: {} is [{}, {}], x has {}, y has {}", w.name, w.rows, w.cols, x.cols, y.cols);
+pub fn linear_with(
+    plan: &mut PlanBuilder,
+    label: &str,
+    kernel: Linear,
+    x: &Tensor,
+    w: &Weight,
+    rows: Rows,
+    y: &Tensor,
+) -> Result<()> {
+    assert!(
+        x.cols == w.cols && y.cols == w.rows,
+        "{label}: {} is [{}, {}], x has {}, y has {}",
+        w.name,
+        w.rows,
+        w.cols,
+        x.cols,
+        y.cols
+    );
     let key = kernel.key(&plan.gpu, w.format);
     let (tile_rows, tile_tokens) = kernel.tile();
     for shard in &w.shards {
@@ -75,7 +91,8 @@ pub fn linear_with(plan: &mut PlanBuilder, label: &str, kernel: Linear, x: &Tens
             y_stride: y.stride(),
             first_row: shard.first_row,
         };
-        let grid = Grid { groups: shard.rows.div_ceil(tile_rows), tokens: if rows == Rows::All { tile_tokens } else { 0 } };
+        let grid =
+            Grid { groups: shard.rows.div_ceil(tile_rows), tokens: if rows == Rows::All { tile_tokens } else { 0 } };
         plan.step(label, &key, params, &[("weights", &shard.buffer), ("x", &x.buffer), ("y", &y.buffer)], grid, y)?;
         plan.reads_weights(shard.buffer.size());
     }

@@ -29,9 +29,21 @@ pub enum Rows {
 
 /// x [T, rows, cols], gain [cols] -> y of the same shape. A token's row is one vector, or one a head (QK norm);
 /// their number follows from the gain's length.
-pub fn rms_norm(plan: &mut PlanBuilder, label: &str, x: &Tensor, gain: &Vector, eps: f32, rows: Rows, y: &Tensor) -> Result<()> {
+pub fn rms_norm(
+    plan: &mut PlanBuilder,
+    label: &str,
+    x: &Tensor,
+    gain: &Vector,
+    eps: f32,
+    rows: Rows,
+    y: &Tensor,
+) -> Result<()> {
     let rows_per_token = x.cols / gain.len;
-    assert!(x.cols == y.cols && x.cols == rows_per_token * gain.len, "{label}: rows are no multiple of the gain {}", gain.name);
+    assert!(
+        x.cols == y.cols && x.cols == rows_per_token * gain.len,
+        "{label}: rows are no multiple of the gain {}",
+        gain.name
+    );
     assert!(rows_per_token == 1 || gain.len.is_multiple_of(4), "{label}: rows inside a token begin at whole vectors");
     let params = RmsNormParams {
         cols: gain.len,

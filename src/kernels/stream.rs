@@ -8,7 +8,14 @@ use crate::tensor::Tensor;
 params! { StreamParams { per_lane: u32, step: u32, start: u32, } }
 
 /// Reads `vectors` vec4 (a multiple of 4 * lanes) of `x` into y [lanes]; each lane a run of its own, or side by side.
-pub fn stream(plan: &mut PlanBuilder, label: &str, x: &wgpu::Buffer, vectors: u32, runs: bool, y: &Tensor) -> Result<()> {
+pub fn stream(
+    plan: &mut PlanBuilder,
+    label: &str,
+    x: &wgpu::Buffer,
+    vectors: u32,
+    runs: bool,
+    y: &Tensor,
+) -> Result<()> {
     let lanes = y.cols;
     let per_lane = vectors / lanes;
     let params = if runs {

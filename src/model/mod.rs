@@ -1,7 +1,14 @@
-//! A language model: its numbers (config), its weights on the GPU, and its forward pass.
+//! A language model: its numbers (config), its weights on the GPU, what changes while it runs (state), and its
+//! forward pass.
 
 pub mod config;
+pub mod forward;
+mod load;
 pub mod rope;
+pub mod state;
+pub mod weights;
 
 pub use config::Config;
+pub use load::Model;
 pub use rope::{Pairing, Rope};
+pub use weights::Weights;

@@ -1,0 +1,291 @@
+//! Session: one sequence of tokens on a model. It owns the KV cache and the plans; `append` runs tokens through the
+//! model, the logits stay on the GPU until they are asked for.
+
+use crate::error::{Error, Result};
+use crate::kernels::KvFormat;
+use crate::kernels::attention::MAX_HEAD_SIZE;
+use crate::kernels::kv_store::KvCache;
+use crate::kernels::rms_norm::Rows;
+use crate::kernels::rope::Angles;
+use crate::kernels::top_k::{TopK, top_k};
+use crate::model::forward::forward;
+use crate::model::state::{Activations, kv_caches};
+use crate::model::{Model, Rope};
+use crate::plan::{Frame, Plan, PlanBuilder, Step};
+
+/// The context when none is asked for, if the model was trained for more: long caches take much memory.
+pub const DEFAULT_CONTEXT: u32 = 4096;
+/// Tokens of one pass when the logits of every one are wanted.
+const ALL_LOGITS_CHUNK: u32 = 16;
+
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// Positions that the KV cache holds. None: the trained length, at most [`DEFAULT_CONTEXT`]. 0: the trained length.
+    pub context: Option<u32>,
+    /// Element type of the KV cache; `exact` overrides it.
+    pub kv: KvFormat,
+    /// Compute and cache in f32 throughout.
+    pub exact: bool,
+    /// Tokens of one prefill pass; None lets the device's profile choose.
+    pub chunk: Option<u32>,
+}
+
+pub struct Session {
+    model: Model,
+    context: u32,
+    position: u32,
+    caches: Vec<KvCache>,
+    angles: Angles,
+    /// One token a pass.
+    decode: Stage,
+    /// A chunk of tokens a pass, logits of the last.
+    prefill: Stage,
+    /// A chunk of tokens a pass, logits of all; built when first asked for.
+    all: Option<Stage>,
+    greedy: Greedy,
+    /// Which stage holds the logits of the last position.
+    last: Option<Last>,
+}
+
+/// A plan and the activations it works on.
+struct Stage {
+    plan: Plan,
+    activations: Activations,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Decode,
+    Prefill,
+}
+
+/// The choice of the best token on the GPU, for the logits of either stage.
+struct Greedy {
+    decode: Plan,
+    prefill: Plan,
+    found: TopK,
+    /// [id, value bits, broken, 0]
+    staging: wgpu::Buffer,
+}
+
+impl Session {
+    pub(crate) fn new(model: &Model, options: &SessionOptions) -> Result<Session> {
+        let (gpu, config) = (model.gpu(), model.config());
+        if config.head_size > MAX_HEAD_SIZE || !config.head_size.is_multiple_of(4) {
+            return Err(Error::Unsupported {
+                what: format!("a head size of {}", config.head_size),
+                hint: format!("Attention here takes multiples of 4 up to {MAX_HEAD_SIZE}"),
+            });
+        }
+        let context = match options.context {
+            None => config.context_length.min(DEFAULT_CONTEXT),
+            Some(0) => config.context_length,
+            Some(context) => context,
+        };
+        let chunk = options.chunk.unwrap_or(if gpu.profile().lanes { 128 } else { 512 }).clamp(1, context);
+        let kv = if options.exact { KvFormat::F32 } else { options.kv };
+        let caches = kv_caches(gpu, config, context, kv)?;
+        let rope = Rope::of(config, model.weights().rope_freqs.as_deref())?;
+        let angles = Angles::upload(gpu, &rope, context)?;
+        let decode = Stage::new(model, &angles, &caches, "decode", 1, Rows::Last)?;
+        let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;
+        let greedy = Greedy::new(model, &decode, &prefill)?;
+        let model = model.clone();
+        Ok(Session { model, context, position: 0, caches, angles, decode, prefill, all: None, greedy, last: None })
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Tokens in the sequence so far.
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+
+    /// The most tokens that the sequence can hold.
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The plan of one decoded token.
+    pub fn plan(&self) -> &Plan {
+        &self.decode.plan
+    }
+
+    /// The plan of a chunk of the prompt.
+    pub fn prefill_plan(&self) -> &Plan {
+        &self.prefill.plan
+    }
+
+    /// Forgets all tokens from `position` on; later tokens overwrite them.
+    pub fn truncate(&mut self, position: u32) {
+        if position < self.position {
+            self.position = position;
+            self.last = None;
+        }
+    }
+
+    /// Runs tokens through the model, after those before. The work is submitted, not awaited.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] without tokens or for an id outside the vocabulary, [`Error::ContextFull`] if they do not
+    /// fit; the session is then as it was.
+    pub async fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        self.check(tokens)?;
+        let chunk = self.prefill.plan.max_tokens as usize;
+        for tokens in tokens.chunks(chunk) {
+            let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+            let (stage, last) = match tokens.len() {
+                1 => (&self.decode, Last::Decode),
+                _ => (&self.prefill, Last::Prefill),
+            };
+            stage.submit(&self.model, tokens, frame);
+            self.position += frame.tokens;
+            self.last = Some(last);
+        }
+        self.model.gpu().check()
+    }
+
+    /// The logits of the last position, [V].
+    pub async fn logits(&self) -> Result<Vec<f32>> {
+        let stage = match self.last()? {
+            Last::Decode => &self.decode,
+            Last::Prefill => &self.prefill,
+        };
+        stage.activations.logits.read(self.model.gpu(), 1).await
+    }
+
+    /// Runs tokens through the model and gives the logits of every one: [T, V].
+    /// `each(position, logits)` is called in order, so that no more than one pass's logits are held.
+    pub async fn append_all(&mut self, tokens: &[u32], mut each: impl FnMut(u32, &[f32])) -> Result<()> {
+        self.check(tokens)?;
+        if self.all.is_none() {
+            let chunk = ALL_LOGITS_CHUNK.min(self.context);
+            self.all = Some(Stage::new(&self.model, &self.angles, &self.caches, "all logits", chunk, Rows::All)?);
+        }
+        let Some(stage) = &self.all else { return Ok(()) };
+        for tokens in tokens.chunks(stage.plan.max_tokens as usize) {
+            let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+            stage.submit(&self.model, tokens, frame);
+            let logits = stage.activations.logits.read(self.model.gpu(), frame.tokens).await?;
+            for (i, row) in logits.chunks(self.model.config().vocab_size as usize).enumerate() {
+                each(self.position + i as u32, row);
+            }
+            self.position += frame.tokens;
+        }
+        self.last = None;
+        self.model.gpu().check()
+    }
+
+    /// The most likely next token, chosen on the GPU (the lower id among equals); only the id comes back.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] if a logit is NaN or infinite.
+    pub async fn greedy(&self) -> Result<u32> {
+        let gpu = self.model.gpu();
+        let Greedy { decode, prefill, found, staging } = &self.greedy;
+        let plan = if self.last()? == Last::Decode { decode } else { prefill };
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        plan.record(&mut encoder, Frame { position: 0, tokens: 1 });
+        encoder.copy_buffer_to_buffer(&found.best.buffer, 0, staging, 0, 8);
+        encoder.copy_buffer_to_buffer(&found.broken, 0, staging, 8, 4);
+        gpu.queue().submit([encoder.finish()]);
+        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&gpu.map(staging, 16).await?);
+        if words[2] != 0 {
+            let id = words[2] - 1;
+            let value = self.logits().await?.get(id as usize).copied().unwrap_or(f32::NAN);
+            return Err(Error::NotFinite { position: self.position - 1, id, value });
+        }
+        Ok(words[0])
+    }
+
+    /// Runs one pass over `tokens` step by step and reads back what each step wrote; for finding faults.
+    pub async fn capture(&mut self, tokens: &[u32], each: impl FnMut(&Step, Vec<f32>)) -> Result<()> {
+        self.check(tokens)?;
+        let stage = if tokens.len() == 1 { &self.decode } else { &self.prefill };
+        if tokens.len() > stage.plan.max_tokens as usize {
+            let expected = format!("at most {} tokens, one pass", stage.plan.max_tokens);
+            return Err(Error::Argument { what: "tokens to capture".into(), expected, got: tokens.len().to_string() });
+        }
+        self.model.gpu().queue().write_buffer(&stage.activations.ids, 0, bytemuck::cast_slice(tokens));
+        let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+        stage.plan.capture(frame, each).await?;
+        self.position += frame.tokens;
+        self.last = Some(if tokens.len() == 1 { Last::Decode } else { Last::Prefill });
+        Ok(())
+    }
+
+    fn last(&self) -> Result<Last> {
+        self.last.ok_or_else(|| Error::Argument {
+            what: "logits".into(),
+            expected: "tokens appended before".into(),
+            got: format!("none since position {}", self.position),
+        })
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        let vocab = self.model.config().vocab_size;
+        if tokens.is_empty() {
+            return Err(Error::Argument { what: "tokens".into(), expected: "one or more".into(), got: "none".into() });
+        }
+        if let Some(id) = tokens.iter().find(|&&id| id >= vocab) {
+            let expected = format!("below the vocabulary's {vocab}");
+            return Err(Error::Argument { what: "token id".into(), expected, got: id.to_string() });
+        }
+        if tokens.len() as u64 > (self.context - self.position) as u64 {
+            return Err(Error::ContextFull {
+                context: self.context,
+                position: self.position,
+                tokens: tokens.len() as u32,
+                hint: "Choose a larger context, or shorten the prompt".into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    fn new(
+        model: &Model,
+        angles: &Angles,
+        caches: &[KvCache],
+        name: &'static str,
+        tokens: u32,
+        logits: Rows,
+    ) -> Result<Stage> {
+        let gpu = model.gpu();
+        let logit_rows = if logits == Rows::All { tokens } else { 1 };
+        let activations = Activations::new(gpu, model.config(), tokens, logit_rows)?;
+        let mut plan = PlanBuilder::new(gpu, tokens);
+        forward(&mut plan, model.config(), model.weights(), angles, caches, &activations, logits)?;
+        Ok(Stage { plan: plan.finish(name)?, activations })
+    }
+
+    fn submit(&self, model: &Model, tokens: &[u32], frame: Frame) {
+        let gpu = model.gpu();
+        gpu.queue().write_buffer(&self.activations.ids, 0, bytemuck::cast_slice(tokens));
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        self.plan.record(&mut encoder, frame);
+        gpu.queue().submit([encoder.finish()]);
+    }
+}
+
+impl Greedy {
+    fn new(model: &Model, decode: &Stage, prefill: &Stage) -> Result<Greedy> {
+        let gpu = model.gpu();
+        let found = TopK::new(gpu, 1, 1)?;
+        let plan = |stage: &Stage| {
+            let mut plan = PlanBuilder::new(gpu, 1);
+            top_k(&mut plan, "argmax", &stage.activations.logits, Rows::Last, &found)?;
+            plan.finish("greedy")
+        };
+        let staging = gpu.device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some("chosen token"),
+            size: 16,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        Ok(Greedy { decode: plan(decode)?, prefill: plan(prefill)?, found, staging })
+    }
+}

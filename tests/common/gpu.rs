@@ -1,0 +1,113 @@
+//! What the GPU tests share: one device for the whole test binary, its profiles, poisoned outputs, random weights.
+
+use crate::common::Random;
+use half::f16;
+use peregrine::formats::Format;
+use peregrine::tensor::Tensor;
+use peregrine::weight::Weight;
+use peregrine::{Gpu, Profile, block_on};
+use std::sync::OnceLock;
+
+/// The one device. Without an adapter the test fails: there is no silent skip.
+pub fn gpu() -> &'static Gpu {
+    static GPU: OnceLock<Gpu> = OnceLock::new();
+    GPU.get_or_init(|| {
+        let gpu = block_on(Gpu::new()).unwrap_or_else(|e| panic!("GPU tests need an adapter: {e}"));
+        eprintln!("GPU tests run on {} ({:?})", gpu.card().name, gpu.card().backend);
+        gpu
+    })
+}
+
+/// The device under every profile that it can have: each is complete, so each is tested.
+pub fn profiles() -> Vec<(String, Gpu)> {
+    let mut all = Vec::new();
+    for lanes in [true, false] {
+        for subgroups in [false, true] {
+            if subgroups && !gpu().card().subgroups {
+                continue;
+            }
+            let name = format!(
+                "{}, {}",
+                if lanes { "lanes" } else { "groups" },
+                if subgroups { "subgroups" } else { "shared" }
+            );
+            all.push((name, gpu().with_profile(Profile { lanes, subgroups })));
+        }
+    }
+    all
+}
+
+pub const POISON: f32 = f32::NAN;
+
+/// A tensor full of NaN with one guard row behind the rows that the kernel may write.
+pub fn poisoned(rows: u32, cols: u32) -> Tensor {
+    let tensor = Tensor::new(gpu(), "poisoned", rows + 1, cols).unwrap();
+    let floats = vec![POISON; ((rows + 1) * tensor.stride()) as usize];
+    gpu().upload(&tensor.buffer, [bytemuck::cast_slice(&floats)]).unwrap();
+    tensor
+}
+
+/// A tensor that holds `data` [rows, cols] and a poisoned guard row.
+pub fn filled(rows: u32, cols: u32, data: &[f32]) -> Tensor {
+    let tensor = Tensor::new(gpu(), "filled", rows + 1, cols).unwrap();
+    tensor.write(gpu(), data).unwrap();
+    let row = vec![POISON; tensor.stride() as usize];
+    gpu().queue().write_buffer(&tensor.buffer, rows as u64 * tensor.stride() as u64 * 4, bytemuck::cast_slice(&row));
+    tensor
+}
+
+/// The first `rows` rows, after checking that nobody wrote into the guard row behind them.
+pub fn read_guarded(tensor: &Tensor, rows: u32) -> Vec<f32> {
+    let cols = tensor.cols as usize;
+    let mut data = block_on(tensor.read(gpu(), rows + 1)).unwrap();
+    let guard = data.split_off(rows as usize * cols);
+    assert!(guard.iter().all(|v| v.is_nan()), "the guard row behind the output was written");
+    data
+}
+
+/// Byte offsets of the halves (scales and minima) of a block.
+fn halves(format: Format) -> &'static [usize] {
+    match format {
+        Format::F32 | Format::F16 | Format::BF16 => &[],
+        Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
+        Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
+        Format::Q6_K => &[208],
+    }
+}
+
+/// Random blocks that use every bit pattern of the quants, with scales that keep the weights near 1.
+pub fn random_bytes(format: Format, random: &mut Random, weights: usize) -> Vec<u8> {
+    match format {
+        Format::F32 => (0..weights).flat_map(|_| (random.uniform() * 2.0 - 1.0).to_le_bytes()).collect(),
+        Format::F16 => (0..weights).flat_map(|_| f16::from_f32(random.uniform() * 2.0 - 1.0).to_le_bytes()).collect(),
+        Format::BF16 => {
+            (0..weights).flat_map(|_| half::bf16::from_f32(random.uniform() * 2.0 - 1.0).to_le_bytes()).collect()
+        }
+        _ => {
+            let size = format.block_bytes();
+            let mut bytes: Vec<u8> =
+                (0..weights / format.block_weights() * size).map(|_| random.below(256) as u8).collect();
+            let scale = match format {
+                Format::Q8_0 => 0.01,
+                Format::Q6_K => 0.0005,
+                Format::Q4_K | Format::Q5_K => 0.002,
+                _ => 0.1,
+            };
+            for block in bytes.chunks_mut(size) {
+                for &at in halves(format) {
+                    block[at..at + 2]
+                        .copy_from_slice(&f16::from_f32((random.uniform() * 2.0 - 1.0) * scale).to_le_bytes());
+                }
+            }
+            bytes
+        }
+    }
+}
+
+/// A random matrix on the GPU and its decoded weights [rows, cols].
+pub fn random_weight(gpu: &Gpu, format: Format, random: &mut Random, rows: u32, cols: u32) -> (Weight, Vec<f32>) {
+    let bytes = random_bytes(format, random, (rows * cols) as usize);
+    let mut floats = vec![0.0; (rows * cols) as usize];
+    format.decode(&bytes, &mut floats);
+    (Weight::upload(gpu, format.name(), format, rows, cols, &bytes).unwrap(), floats)
+}

@@ -1,0 +1,156 @@
+//! The WGSL files against what Rust believes of them: every kernel links to valid WGSL, its bind layout and its params
+//! are what naga sees, and every file is used. Needs no GPU.
+
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{AddressSpace, StorageAccess, TypeInner};
+use peregrine::kernel::{BindingKind, KernelKey, Params, read_bindings};
+use peregrine::kernels::*;
+use peregrine::{formats::Format, shaders};
+use std::collections::HashSet;
+
+type Fields = &'static [(&'static str, &'static str)];
+
+/// Every pipeline that the crate can make, and the params that Rust gives it.
+fn all_kernels() -> Vec<(KernelKey, Fields)> {
+    let reduces = ["reduce/shared.wgsl", "reduce/subgroup.wgsl"];
+    let kvs = ["kv/f16.wgsl", "kv/f32.wgsl"];
+    let mut all: Vec<(KernelKey, Fields)> = Vec::new();
+    let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
+    add(&[&["frame.wgsl", "add.wgsl"]], add::AddParams::FIELDS);
+    add(&[&["frame.wgsl", "add_bias.wgsl"]], add_bias::AddBiasParams::FIELDS);
+    add(&[&["frame.wgsl", "rope.wgsl"]], rope::RopeParams::FIELDS);
+    add(&[&["frame.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
+    add(&[&["top_k.wgsl"]], top_k::TopKParams::FIELDS);
+    for reduce in reduces {
+        add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
+        add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
+        for kv in kvs {
+            add(&[&["frame.wgsl", kv, reduce, "attention.wgsl"]], attention::AttentionParams::FIELDS);
+        }
+    }
+    for kv in kvs {
+        add(&[&["frame.wgsl", kv, "kv_store.wgsl"]], kv_store::KvStoreParams::FIELDS);
+    }
+    for format in Format::ALL {
+        let files = shaders::format_files(format);
+        add(&[files, &["embed.wgsl"]], embed::EmbedParams::FIELDS);
+        add(&[files, &["frame.wgsl", "matmul.wgsl"]], linear::LinearParams::FIELDS);
+        add(&[files, &["frame.wgsl", "matmul_lane.wgsl"]], linear::LinearParams::FIELDS);
+        add(&[files, &["frame.wgsl", "matvec_lane.wgsl"]], linear::LinearParams::FIELDS);
+        for reduce in reduces {
+            add(&[files, &["frame.wgsl", reduce, "matvec.wgsl"]], linear::LinearParams::FIELDS);
+        }
+    }
+    all
+}
+
+/// What is wrong with one kernel, if anything.
+fn faults(key: &KernelKey, fields: Fields) -> Vec<String> {
+    let wgsl = shaders::link(&key.files);
+    let module = match naga::front::wgsl::parse_str(&wgsl) {
+        Ok(module) => module,
+        Err(e) => return vec![e.emit_to_string(&wgsl)],
+    };
+    let mut faults = Vec::new();
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    if let Err(e) = validator.validate(&module) {
+        faults.push(format!("{e:?}"));
+    }
+    if !module.entry_points.iter().any(|entry| entry.name == key.name()) || module.entry_points.len() != 1 {
+        faults.push("the one entry point does not bear the file's name".into());
+    }
+
+    let mut seen = Vec::new();
+    for (_, variable) in module.global_variables.iter() {
+        let Some(binding) = &variable.binding else { continue };
+        let kind = match variable.space {
+            AddressSpace::Uniform => BindingKind::Uniform,
+            AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => BindingKind::ReadWrite,
+            _ => BindingKind::Read,
+        };
+        seen.push((binding.binding, variable.name.clone().unwrap_or_default(), kind));
+    }
+    seen.sort_by_key(|binding| binding.0);
+    let read: Vec<_> = read_bindings(&wgsl).into_iter().map(|b| (b.index, b.name, b.kind)).collect();
+    if read != seen {
+        faults.push(format!("bindings: naga sees {seen:?}, the reader {read:?}"));
+    }
+    let order = |kind: BindingKind| kind as u32;
+    if !read.is_sorted_by_key(|binding| order(binding.2)) || read[0].1 != "params" {
+        faults.push(format!("bindings are not params, inputs, outputs: {read:?}"));
+    }
+
+    let params = module.types.iter().find(|(_, ty)| ty.name.as_deref() == Some("Params"));
+    let Some(TypeInner::Struct { members, .. }) = params.map(|(_, ty)| &ty.inner) else {
+        faults.push("no struct Params".into());
+        return faults;
+    };
+    let in_wgsl: Vec<_> = members
+        .iter()
+        .map(|m| {
+            let kind = match &module.types[m.ty].inner {
+                TypeInner::Scalar(naga::Scalar { kind: naga::ScalarKind::Uint, width: 4 }) => "u32",
+                TypeInner::Scalar(naga::Scalar { kind: naga::ScalarKind::Float, width: 4 }) => "f32",
+                _ => "something else",
+            };
+            (m.name.clone().unwrap_or_default(), kind, m.offset)
+        })
+        .collect();
+    let in_rust: Vec<_> = fields.iter().enumerate().map(|(i, f)| (f.0.to_string(), f.1, i as u32 * 4)).collect();
+    if in_wgsl != in_rust {
+        faults.push(format!("params: WGSL has {in_wgsl:?}, Rust has {in_rust:?}"));
+    }
+    faults
+}
+
+#[test]
+fn every_kernel_is_valid_and_matches_rust() {
+    let mut wrong = Vec::new();
+    for (key, fields) in all_kernels() {
+        wrong.extend(faults(&key, fields).into_iter().map(|fault| format!("{}: {fault}", key.files.join(" + "))));
+    }
+    assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_file_is_used_and_listed() {
+    let used: HashSet<&str> = all_kernels().iter().flat_map(|(key, _)| key.files.clone()).collect();
+    let listed: HashSet<&str> = shaders::FILES.iter().map(|file| file.0).collect();
+    assert_eq!(used, listed, "the kernels of this test and src/shaders.rs name different files");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
+    let mut folders = vec![root.clone()];
+    let mut on_disk = HashSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "wgsl") {
+                on_disk.insert(path.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/"));
+            }
+        }
+    }
+    assert_eq!(on_disk, listed.iter().map(|f| f.to_string()).collect(), "shaders/ and src/shaders.rs differ");
+}
+
+#[test]
+fn one_function_name_has_one_text() {
+    // Files that stand for one another define the same names on purpose; all others must share, not copy.
+    let twins = ["decode", "quad", "group_sum", "group_max", "kv_pack", "kv_unpack", "block_dot", "store"];
+    let mut texts: std::collections::HashMap<String, (&str, String)> = Default::default();
+    let mut wrong = Vec::new();
+    for (file, text) in shaders::FILES {
+        for part in text.split("\nfn ").skip(1) {
+            let name = part.split('(').next().unwrap_or_default().to_string();
+            let body = part.split("\n}\n").next().unwrap_or_default().to_string();
+            if twins.contains(&name.as_str()) {
+                continue;
+            }
+            if let Some((other, _)) = texts.insert(name.clone(), (file, body)) {
+                wrong.push(format!("{name} stands in {other} and in {file}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
