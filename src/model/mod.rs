@@ -3,5 +3,5 @@
 pub mod config;
 pub mod rope;
 
-pub use config::Config;
+pub use config::{Architecture, Config};
 pub use rope::{Pairing, Rope};
