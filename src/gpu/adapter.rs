@@ -1,0 +1,153 @@
+//! Which GPU adapter to take, and what to ask of it.
+
+use crate::error::{Error, Result};
+
+/// Features that are used where they exist; none is needed.
+pub(super) const WANTED_FEATURES: wgpu::Features = wgpu::Features::SUBGROUP.union(wgpu::Features::SHADER_F16);
+
+/// Invocations a workgroup that our kernels use at most.
+const MAX_INVOCATIONS: u32 = 256;
+
+/// Which adapter to take.
+#[derive(Debug, Clone, Default)]
+pub struct GpuOptions {
+    /// A number from [`super::Gpu::cards`], or a part of the adapter's name; None takes the best.
+    pub adapter: Option<String>,
+}
+
+/// What we know of a GPU adapter.
+#[derive(Debug, Clone)]
+pub struct GpuCard {
+    pub index: usize,
+    pub name: String,
+    pub backend: wgpu::Backend,
+    pub device_type: wgpu::DeviceType,
+    pub driver: String,
+    pub limits: wgpu::Limits,
+    pub f16: bool,
+    pub subgroups: bool,
+    /// Smallest and largest subgroup.
+    pub subgroup_size: (u32, u32),
+    /// Whether [`super::Gpu::new`] takes this one.
+    pub chosen: bool,
+    /// Why it is chosen, or not.
+    pub why: String,
+}
+
+impl GpuCard {
+    pub(super) fn of(adapter: &wgpu::Adapter, index: usize) -> GpuCard {
+        let info = adapter.get_info();
+        GpuCard {
+            index,
+            name: info.name,
+            backend: info.backend,
+            device_type: info.device_type,
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
+            limits: adapter.limits(),
+            f16: adapter.features().contains(wgpu::Features::SHADER_F16),
+            subgroups: adapter.features().contains(wgpu::Features::SUBGROUP),
+            subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+            chosen: false,
+            why: String::new(),
+        }
+    }
+
+    /// Lower is better: discrete, integrated, others, software; then native APIs before DX12.
+    fn rank(&self) -> (u32, u32, usize) {
+        let kind = match self.device_type {
+            wgpu::DeviceType::DiscreteGpu => 0,
+            wgpu::DeviceType::IntegratedGpu => 1,
+            wgpu::DeviceType::VirtualGpu => 2,
+            wgpu::DeviceType::Other => 3,
+            wgpu::DeviceType::Cpu => 4,
+        };
+        let backend = if self.backend == wgpu::Backend::Dx12 { 1 } else { 0 };
+        (kind, backend, self.index)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.device_type {
+            wgpu::DeviceType::DiscreteGpu => "a discrete GPU",
+            wgpu::DeviceType::IntegratedGpu => "an integrated GPU",
+            wgpu::DeviceType::VirtualGpu => "a virtual GPU",
+            wgpu::DeviceType::Other => "a GPU of unknown kind",
+            wgpu::DeviceType::Cpu => "a software GPU (on the processor)",
+        }
+    }
+}
+
+pub(super) fn wanted_limits(adapter: &wgpu::Limits) -> wgpu::Limits {
+    let default = wgpu::Limits::default();
+    wgpu::Limits {
+        max_buffer_size: adapter.max_buffer_size,
+        max_storage_buffer_binding_size: adapter.max_storage_buffer_binding_size,
+        max_compute_workgroup_storage_size: adapter.max_compute_workgroup_storage_size.min(32 << 10),
+        max_compute_invocations_per_workgroup: adapter.max_compute_invocations_per_workgroup.min(MAX_INVOCATIONS),
+        ..default.or_worse_values_from(adapter)
+    }
+}
+
+fn instance() -> wgpu::Instance {
+    // GL has too few storage buffers and no subgroups; Vulkan, Metal, DX12 and the browser are enough.
+    wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: wgpu::Backends::PRIMARY,
+        flags: if cfg!(debug_assertions) { wgpu::InstanceFlags::VALIDATION } else { wgpu::InstanceFlags::empty() },
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    })
+}
+
+async fn adapters() -> Vec<(GpuCard, wgpu::Adapter)> {
+    let instance = instance();
+    #[cfg(not(target_arch = "wasm32"))]
+    let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+    #[cfg(target_arch = "wasm32")] // a browser shows one adapter, on request
+    let adapters: Vec<_> = instance
+        .request_adapter(&wgpu::RequestAdapterOptions {
+            power_preference: wgpu::PowerPreference::HighPerformance,
+            ..Default::default()
+        })
+        .await
+        .into_iter()
+        .collect();
+    let mut found: Vec<_> = adapters
+        .into_iter()
+        .filter(|adapter| adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS))
+        .enumerate()
+        .map(|(i, adapter)| (GpuCard::of(&adapter, i), adapter))
+        .collect();
+    let best = found.iter().map(|(card, _)| card.rank()).min();
+    for (card, _) in &mut found {
+        card.chosen = Some(card.rank()) == best;
+        card.why = card.kind().into();
+        if card.chosen {
+            card.why += ": the best kind here; --gpu takes another";
+        }
+    }
+    found
+}
+
+pub(super) async fn cards() -> Vec<GpuCard> {
+    adapters().await.into_iter().map(|(card, _)| card).collect()
+}
+
+pub(super) async fn choose(options: &GpuOptions) -> Result<(GpuCard, wgpu::Adapter)> {
+    let found = adapters().await;
+    if found.is_empty() {
+        return Err(Error::NoGpu {
+            what: "none was found (Vulkan, Metal, DX12 or WebGPU)".into(),
+            hint: "Install your GPU's driver; without a GPU, a software one: on Debian and Ubuntu `apt install mesa-vulkan-drivers libvulkan1`".into(),
+        });
+    }
+    let names: Vec<String> = found.iter().map(|(card, _)| format!("{}: {}", card.index, card.name)).collect();
+    let wanted = |card: &GpuCard| match &options.adapter {
+        None => card.chosen,
+        Some(text) => match text.parse::<usize>() {
+            Ok(index) => card.index == index,
+            Err(_) => card.name.to_lowercase().contains(&text.to_lowercase()),
+        },
+    };
+    found.into_iter().find(|(card, _)| wanted(card)).ok_or_else(|| Error::NoGpu {
+        what: format!("none is called {:?}", options.adapter.as_deref().unwrap_or_default()),
+        hint: format!("There are: {}", names.join(", ")),
+    })
+}

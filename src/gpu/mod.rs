@@ -1,0 +1,187 @@
+//! Gpu: one wgpu device that the engine works on, made here or handed over by the app.
+
+mod adapter;
+mod transfer;
+
+pub(crate) use transfer::now;
+
+pub use adapter::{GpuCard, GpuOptions};
+
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, KernelKey};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// A device and its queue. Cloning is cheap and shares both.
+#[derive(Clone)]
+pub struct Gpu {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    card: GpuCard,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    profile: Profile,
+    /// Pipelines by what they are made of: each is compiled once per device.
+    kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    /// The first error or loss that the device reported outside a call.
+    trouble: Arc<Mutex<Option<Trouble>>>,
+}
+
+enum Trouble {
+    Lost(String),
+    Error(String),
+}
+
+/// How kernels are shaped for a class of devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// One lane a row and nothing shared: what a processor that emulates a GPU runs fastest.
+    pub lanes: bool,
+    /// Reductions through subgroups instead of shared memory.
+    pub subgroups: bool,
+}
+
+impl Gpu {
+    /// The best adapter of this machine: discrete before integrated before software.
+    pub async fn new() -> Result<Gpu> {
+        Gpu::with(&GpuOptions::default()).await
+    }
+
+    /// A device on a chosen adapter.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if no adapter fits, [`Error::Gpu`] if the driver refuses the device.
+    pub async fn with(options: &GpuOptions) -> Result<Gpu> {
+        let (card, adapter) = adapter::choose(options).await?;
+        let (device, queue) = adapter
+            .request_device(&wgpu::DeviceDescriptor {
+                label: Some("peregrine"),
+                required_features: adapter.features() & adapter::WANTED_FEATURES,
+                required_limits: adapter::wanted_limits(&adapter.limits()),
+                ..Default::default()
+            })
+            .await
+            .map_err(|e| Error::Gpu { what: card.name.clone(), message: e.to_string() })?;
+        let gpu = Gpu::assemble(card, device, queue);
+        gpu.watch();
+        Ok(gpu)
+    }
+
+    /// Works on the app's own device. The app keeps its error and device-lost handlers; give the device at least the
+    /// limits that [`Gpu::limits_for`] names, or large models will not fit.
+    pub fn from_device(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        let mut card = GpuCard::of(adapter, 0);
+        card.limits = device.limits();
+        card.f16 = device.features().contains(wgpu::Features::SHADER_F16);
+        card.subgroups = device.features().contains(wgpu::Features::SUBGROUP);
+        card.why = "handed over by the app".into();
+        Gpu::assemble(card, device, queue)
+    }
+
+    /// The limits and features that an app should ask for when it makes a device to share.
+    pub fn limits_for(adapter: &wgpu::Adapter) -> (wgpu::Features, wgpu::Limits) {
+        (adapter.features() & adapter::WANTED_FEATURES, adapter::wanted_limits(&adapter.limits()))
+    }
+
+    /// Every GPU adapter of this machine, the one that [`Gpu::new`] takes marked as chosen.
+    pub async fn cards() -> Vec<GpuCard> {
+        adapter::cards().await
+    }
+
+    fn assemble(card: GpuCard, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        let profile =
+            Profile { lanes: card.device_type == wgpu::DeviceType::Cpu, subgroups: card.subgroups && !cfg!(target_arch = "wasm32") };
+        let inner =
+            Inner { card, device, queue, profile, kernels: Mutex::default(), trouble: Arc::default() };
+        Gpu { inner: Arc::new(inner) }
+    }
+
+    /// Keeps what the device reports between calls; [`Gpu::check`] turns it into an error.
+    fn watch(&self) {
+        let trouble = self.inner.trouble.clone();
+        let keep = move |what: Trouble| {
+            if let Ok(mut first) = trouble.lock() {
+                first.get_or_insert(what);
+            }
+        };
+        let keep_lost = keep.clone();
+        self.inner.device.set_device_lost_callback(move |reason, message| {
+            keep_lost(Trouble::Lost(format!("{reason:?}: {message}")));
+        });
+        self.inner.device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| keep(Trouble::Error(error.to_string()))));
+    }
+
+    /// The same device under another profile: for tests and measurements.
+    pub fn with_profile(&self, profile: Profile) -> Gpu {
+        let Inner { card, device, queue, trouble, .. } = &*self.inner;
+        let inner = Inner {
+            card: card.clone(),
+            device: device.clone(),
+            queue: queue.clone(),
+            profile,
+            kernels: Mutex::default(),
+            trouble: trouble.clone(),
+        };
+        Gpu { inner: Arc::new(inner) }
+    }
+
+    /// The same device with a smaller binding limit, so that tests can split small tensors.
+    pub fn with_max_binding(&self, bytes: u64) -> Gpu {
+        let mut gpu = self.with_profile(self.inner.profile);
+        if let Some(inner) = Arc::get_mut(&mut gpu.inner) {
+            inner.card.limits.max_storage_buffer_binding_size = bytes;
+        }
+        gpu
+    }
+
+    pub fn card(&self) -> &GpuCard {
+        &self.inner.card
+    }
+
+    pub fn profile(&self) -> Profile {
+        self.inner.profile
+    }
+
+    pub fn device(&self) -> &wgpu::Device {
+        &self.inner.device
+    }
+
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.inner.queue
+    }
+
+    /// The largest storage buffer that one binding can show.
+    pub fn max_binding(&self) -> u64 {
+        let limits = &self.inner.card.limits;
+        limits.max_storage_buffer_binding_size.min(limits.max_buffer_size)
+    }
+
+    /// The error or device loss that was reported since the last check.
+    pub fn check(&self) -> Result<()> {
+        let mut trouble = self.inner.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*trouble {
+            None => Ok(()),
+            Some(Trouble::Lost(message)) => Err(Error::DeviceLost { message: message.clone() }),
+            Some(Trouble::Error(message)) => {
+                let error = Error::Gpu { what: "the device".into(), message: message.clone() };
+                *trouble = None; // told once; a lost device stays lost
+                Err(error)
+            }
+        }
+    }
+
+    /// The pipeline made of these files and constants, compiled on first use.
+    pub fn kernel(&self, key: &KernelKey) -> Result<Arc<Kernel>> {
+        let known = |gpu: &Gpu| gpu.inner.kernels.lock().ok().and_then(|kernels| kernels.get(key).cloned());
+        if let Some(kernel) = known(self) {
+            return Ok(kernel);
+        }
+        let kernel = Arc::new(Kernel::compile(self, key)?);
+        if let Ok(mut kernels) = self.inner.kernels.lock() {
+            kernels.insert(key.clone(), kernel.clone());
+        }
+        Ok(kernel)
+    }
+}

@@ -1,0 +1,183 @@
+//! Bytes to the GPU in pieces, and back.
+
+use super::Gpu;
+use crate::error::{Error, Result};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// Staging memory that an upload may hold at once: two pieces.
+const PIECE: usize = 16 << 20;
+const PIECES_IN_FLIGHT: usize = 2;
+
+impl Gpu {
+    /// A zeroed storage buffer, its size rounded up to 16 bytes.
+    pub fn buffer(&self, label: &str, bytes: u64) -> Result<wgpu::Buffer> {
+        let size = bytes.max(16).next_multiple_of(16);
+        let most = self.max_binding();
+        if size > most {
+            return Err(Error::Limit {
+                what: label.into(),
+                needed: size,
+                limit: "max_storage_buffer_binding_size",
+                allowed: most,
+                hint: "Choose a smaller context or a smaller model".into(),
+            });
+        }
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer =
+            self.device().create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
+        match now(scope.pop()) {
+            Some(Some(error)) => {
+                let message = format!("{size} bytes could not be allocated: {error}");
+                Err(Error::Gpu { what: label.into(), message })
+            }
+            _ => Ok(buffer),
+        }
+    }
+
+    /// Writes a stream of chunks one after another from the buffer's start, without holding more than
+    /// 32 MiB of staging memory. Chunks may have any length.
+    pub fn upload<'a>(&self, buffer: &wgpu::Buffer, chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        let mut writer = Writer { gpu: self, buffer, at: 0, carry: Vec::new(), pieces: 0 };
+        for chunk in chunks {
+            writer.push(chunk)?;
+        }
+        writer.finish()
+    }
+
+    /// Reads bytes back; waits until the GPU has done all that was submitted.
+    pub async fn read(&self, buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let size = bytes.next_multiple_of(4);
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let staging = self.device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some("read back"),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(buffer, offset, &staging, 0, size);
+        self.queue().submit([encoder.finish()]);
+        let mut data = self.map(&staging, size).await?;
+        data.truncate(bytes as usize);
+        Ok(data)
+    }
+
+    /// Maps a staging buffer that the queue will fill, copies it out and unmaps it.
+    pub async fn map(&self, staging: &wgpu::Buffer, size: u64) -> Result<Vec<u8>> {
+        let done = Signal::default();
+        let signal = done.clone();
+        staging.map_async(wgpu::MapMode::Read, 0..size, move |result| signal.set(result.is_ok()));
+        self.wait()?;
+        let mapped = done.await;
+        self.check()?;
+        let view = mapped.then(|| staging.get_mapped_range(0..size)).and_then(|view| view.ok());
+        let Some(view) = view else {
+            return Err(Error::Gpu { what: "read back".into(), message: "the buffer could not be mapped".into() });
+        };
+        let data = view.to_vec();
+        drop(view);
+        staging.unmap();
+        Ok(data)
+    }
+
+    /// Waits for the queue on native devices; a browser does this by itself.
+    pub fn wait(&self) -> Result<()> {
+        // A finite wait: some software drivers hang on an endless one.
+        let timeout = Some(std::time::Duration::from_secs(600));
+        let polled = self.device().poll(wgpu::PollType::Wait { submission_index: None, timeout });
+        self.check()?;
+        polled.map(|_| ()).map_err(|e| Error::Gpu { what: "waiting for the GPU".into(), message: e.to_string() })
+    }
+}
+
+struct Writer<'a> {
+    gpu: &'a Gpu,
+    buffer: &'a wgpu::Buffer,
+    at: u64,
+    /// Up to three bytes that did not fill a word yet.
+    carry: Vec<u8>,
+    pieces: usize,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
+        if !self.carry.is_empty() {
+            let take = chunk.len().min(4 - self.carry.len());
+            self.carry.extend_from_slice(&chunk[..take]);
+            chunk = &chunk[take..];
+            if self.carry.len() == 4 {
+                let word = std::mem::take(&mut self.carry);
+                self.write(&word)?;
+            }
+        }
+        let whole = chunk.len() / 4 * 4;
+        for piece in chunk[..whole].chunks(PIECE) {
+            self.write(piece)?;
+        }
+        self.carry.extend_from_slice(&chunk[whole..]);
+        Ok(())
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        self.gpu.queue().write_buffer(self.buffer, self.at, piece);
+        self.at += piece.len() as u64;
+        self.pieces += piece.len();
+        if self.pieces >= PIECES_IN_FLIGHT * PIECE {
+            self.pieces = 0;
+            self.gpu.queue().submit([]);
+            self.gpu.wait()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        if !self.carry.is_empty() {
+            let mut word = std::mem::take(&mut self.carry);
+            word.resize(4, 0);
+            self.write(&word)?;
+        }
+        self.gpu.queue().submit([]);
+        self.gpu.wait()
+    }
+}
+
+/// A future that a callback completes.
+#[derive(Clone, Default)]
+struct Signal(Arc<Mutex<(Option<bool>, Option<Waker>)>>);
+
+impl Signal {
+    fn set(&self, value: bool) {
+        let mut state = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.0 = Some(value);
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Signal {
+    type Output = bool;
+    fn poll(self: Pin<&mut Self>, context: &mut Context) -> Poll<bool> {
+        let mut state = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match state.0 {
+            Some(value) => Poll::Ready(value),
+            None => {
+                state.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// The future's value if it is there already: native error scopes are, a browser's are not.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

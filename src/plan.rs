@@ -1,0 +1,238 @@
+//! Plan: a list of labelled steps, built once and replayed for every pass. Replaying makes no GPU object: what changes
+//! from pass to pass is the frame (position, tokens), and the grids that follow from it.
+//!
+//! Printed, a plan is the architecture's diagram. Captured, it gives every intermediate by name (see [`Plan::capture`]).
+
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::kernel::{BindingKind, Kernel, KernelKey, Params};
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// Uniform bindings begin at multiples of this on every device.
+const PARAMS_STEP: usize = 256;
+/// Workgroups in one dimension that every device takes.
+const MAX_GROUPS: u32 = 65_535;
+
+/// What changes from one replay to the next. Mirrors shaders/frame.wgsl.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Frame {
+    /// Of the pass's first token in its sequence.
+    pub position: u32,
+    /// Tokens in the pass.
+    pub tokens: u32,
+}
+
+/// How many workgroups a step takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid {
+    /// Workgroups for a token or a tile of tokens.
+    pub groups: u32,
+    /// Tokens that a workgroup covers; 0 if the step does not depend on the number of tokens.
+    pub tokens: u32,
+}
+
+impl Grid {
+    /// One lane an item, 64 lanes a workgroup, for each token.
+    pub fn lanes(items: u32) -> Grid {
+        Grid { groups: items.div_ceil(64), tokens: 1 }
+    }
+
+    fn dispatch(self, frame: Frame) -> (u32, u32, u32) {
+        let y = self.groups.div_ceil(MAX_GROUPS).max(1);
+        let z = if self.tokens == 0 { 1 } else { frame.tokens.div_ceil(self.tokens) };
+        (self.groups.div_ceil(y), y, z)
+    }
+}
+
+/// One dispatch.
+pub struct Step {
+    /// The name of what it computes: "blk.0.attn_norm".
+    pub label: String,
+    pub kernel: Arc<Kernel>,
+    pub grid: Grid,
+    /// What it writes; captured by [`Plan::capture`].
+    pub output: Tensor,
+    /// Bytes of weights that it reads.
+    pub weight_bytes: u64,
+    bind_group: wgpu::BindGroup,
+}
+
+/// Steps in the order in which they run.
+pub struct Plan {
+    gpu: Gpu,
+    pub name: &'static str,
+    /// The most tokens of one pass.
+    pub max_tokens: u32,
+    pub steps: Vec<Step>,
+    frame: wgpu::Buffer,
+}
+
+impl Plan {
+    /// Records one pass: the frame, then every step in one compute pass.
+    pub fn record(&self, encoder: &mut wgpu::CommandEncoder, frame: Frame) {
+        assert!(frame.tokens >= 1 && frame.tokens <= self.max_tokens, "a pass of {} takes 1 to {} tokens", self.name, self.max_tokens);
+        self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(self.name), timestamp_writes: None });
+        for step in &self.steps {
+            step.record(&mut pass, frame);
+        }
+    }
+
+    /// Runs the steps one at a time and reads back what each wrote: (label, [rows, cols]).
+    /// The first step whose values differ from the reference's is where a fault lies.
+    pub async fn capture(&self, frame: Frame, mut each: impl FnMut(&Step, Vec<f32>)) -> Result<()> {
+        self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
+        for step in &self.steps {
+            let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            step.record(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), frame);
+            self.gpu.queue().submit([encoder.finish()]);
+            let rows = if step.grid.tokens == 0 { 1 } else { frame.tokens };
+            let values = step.output.read(&self.gpu, rows).await?;
+            each(step, values);
+        }
+        Ok(())
+    }
+
+    /// Bytes of weights that one pass reads.
+    pub fn weight_bytes(&self) -> u64 {
+        self.steps.iter().map(|step| step.weight_bytes).sum()
+    }
+}
+
+impl Step {
+    fn record(&self, pass: &mut wgpu::ComputePass, frame: Frame) {
+        let (x, y, z) = self.grid.dispatch(frame);
+        pass.set_pipeline(&self.kernel.pipeline);
+        pass.set_bind_group(0, &self.bind_group, &[]);
+        pass.dispatch_workgroups(x, y, z);
+    }
+}
+
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let bytes = self.weight_bytes() as f64 / 1e6;
+        writeln!(f, "plan {}: {} steps, up to {} tokens, {bytes:.1} MB of weights a pass", self.name, self.steps.len(), self.max_tokens)?;
+        for (i, step) in self.steps.iter().enumerate() {
+            let tokens = if step.grid.tokens == 0 { "once".into() } else { format!("per {} tokens", step.grid.tokens) };
+            let (label, kernel, groups, cols) = (&step.label, step.kernel.name, step.grid.groups, step.output.cols);
+            writeln!(f, "{i:4}  {label:<24} {kernel:<12} {groups:>6} groups {tokens:<14} -> [T, {cols}]")?;
+        }
+        Ok(())
+    }
+}
+
+/// A step before its params and bind group exist.
+struct Draft {
+    label: String,
+    kernel: Arc<Kernel>,
+    grid: Grid,
+    output: Tensor,
+    weight_bytes: u64,
+    params: (usize, usize), // (offset, size) in the arena
+    buffers: Vec<(u32, wgpu::Buffer)>,
+}
+
+/// Collects steps; [`PlanBuilder::finish`] makes the GPU objects.
+pub struct PlanBuilder {
+    pub gpu: Gpu,
+    pub max_tokens: u32,
+    drafts: Vec<Draft>,
+    arena: Vec<u8>,
+}
+
+impl PlanBuilder {
+    pub fn new(gpu: &Gpu, max_tokens: u32) -> PlanBuilder {
+        PlanBuilder { gpu: gpu.clone(), max_tokens, drafts: Vec::new(), arena: Vec::new() }
+    }
+
+    /// Adds a step. `buffers` names every binding but `params` and `frame`, as the shader does and in its order;
+    /// `output` is the tensor that it writes.
+    pub fn step<P: Params>(
+        &mut self,
+        label: &str,
+        key: &KernelKey,
+        params: P,
+        buffers: &[(&str, &wgpu::Buffer)],
+        grid: Grid,
+        output: &Tensor,
+    ) -> Result<()> {
+        let kernel = self.gpu.kernel(key)?;
+        let offset = self.arena.len();
+        self.arena.extend_from_slice(bytemuck::bytes_of(&params));
+        self.arena.resize(self.arena.len().next_multiple_of(PARAMS_STEP), 0);
+        let wanted: Vec<_> = kernel.bindings.iter().filter(|b| b.kind != BindingKind::Uniform).collect();
+        let names = |all: &mut dyn Iterator<Item = &str>| all.collect::<Vec<_>>().join(", ");
+        // A mistake in our own plan: told at once, with both names.
+        assert!(
+            wanted.len() == buffers.len() && wanted.iter().zip(buffers).all(|(binding, buffer)| binding.name == buffer.0),
+            "step {label}: kernel {} binds ({}), got ({})",
+            kernel.name,
+            names(&mut wanted.iter().map(|b| b.name.as_str())),
+            names(&mut buffers.iter().map(|b| b.0)),
+        );
+        let buffers = wanted.iter().zip(buffers).map(|(binding, buffer)| (binding.index, buffer.1.clone())).collect();
+        let params = (offset, size_of::<P>());
+        let output = output.clone();
+        self.drafts.push(Draft { label: label.into(), kernel, grid, output, weight_bytes: 0, params, buffers });
+        Ok(())
+    }
+
+    /// Notes what the step just added reads of weights.
+    pub fn reads_weights(&mut self, bytes: u64) {
+        if let Some(draft) = self.drafts.last_mut() {
+            draft.weight_bytes += bytes;
+        }
+    }
+
+    pub fn finish(self, name: &'static str) -> Result<Plan> {
+        let device = self.gpu.device();
+        let uniform = |label: &str, size: u64| {
+            let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+            device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false })
+        };
+        let frame = uniform("frame", size_of::<Frame>().next_multiple_of(16) as u64);
+        let arena = uniform("params", self.arena.len().max(PARAMS_STEP) as u64);
+        self.gpu.queue().write_buffer(&arena, 0, &self.arena);
+        let bind = |draft: &Draft| {
+            let mut entries = Vec::new();
+            for binding in &draft.kernel.bindings {
+                let resource = match (binding.kind, binding.name.as_str()) {
+                    (BindingKind::Uniform, "frame") => frame.as_entire_binding(),
+                    (BindingKind::Uniform, _) => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                        buffer: &arena,
+                        offset: draft.params.0 as u64,
+                        size: std::num::NonZero::new(draft.params.1.next_multiple_of(16) as u64),
+                    }),
+                    _ => continue,
+                };
+                entries.push(wgpu::BindGroupEntry { binding: binding.index, resource });
+            }
+            entries.extend(
+                draft.buffers.iter().map(|(binding, buffer)| wgpu::BindGroupEntry { binding: *binding, resource: buffer.as_entire_binding() }),
+            );
+            let layout = &draft.kernel.layout;
+            device.create_bind_group(&wgpu::BindGroupDescriptor { label: Some(&draft.label), layout, entries: &entries })
+        };
+        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let groups: Vec<_> = self.drafts.iter().map(bind).collect();
+        if let Some(Some(error)) = crate::gpu::now(scope.pop()) {
+            return Err(Error::Gpu { what: format!("plan {name}"), message: error.to_string() });
+        }
+        let steps = self
+            .drafts
+            .into_iter()
+            .zip(groups)
+            .map(|(Draft { label, kernel, grid, output, weight_bytes, .. }, bind_group)| Step {
+                label,
+                kernel,
+                grid,
+                output,
+                weight_bytes,
+                bind_group,
+            })
+            .collect();
+        Ok(Plan { gpu: self.gpu, name, max_tokens: self.max_tokens, steps, frame })
+    }
+}

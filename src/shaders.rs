@@ -1,0 +1,69 @@
+//! Every WGSL file of the crate, by its path below `shaders/`. A pipeline is a list of whole files, put one after another.
+
+use crate::formats::Format;
+
+/// (path, text)
+pub const FILES: &[(&str, &str)] = &[
+    ("add.wgsl", include_str!("../shaders/add.wgsl")),
+    ("add_bias.wgsl", include_str!("../shaders/add_bias.wgsl")),
+    ("attention.wgsl", include_str!("../shaders/attention.wgsl")),
+    ("embed.wgsl", include_str!("../shaders/embed.wgsl")),
+    ("formats/bf16.wgsl", include_str!("../shaders/formats/bf16.wgsl")),
+    ("formats/block.wgsl", include_str!("../shaders/formats/block.wgsl")),
+    ("formats/f16.wgsl", include_str!("../shaders/formats/f16.wgsl")),
+    ("formats/f32.wgsl", include_str!("../shaders/formats/f32.wgsl")),
+    ("formats/fifth.wgsl", include_str!("../shaders/formats/fifth.wgsl")),
+    ("formats/q4_0.wgsl", include_str!("../shaders/formats/q4_0.wgsl")),
+    ("formats/q4_1.wgsl", include_str!("../shaders/formats/q4_1.wgsl")),
+    ("formats/q4_k.wgsl", include_str!("../shaders/formats/q4_k.wgsl")),
+    ("formats/q5_0.wgsl", include_str!("../shaders/formats/q5_0.wgsl")),
+    ("formats/q5_1.wgsl", include_str!("../shaders/formats/q5_1.wgsl")),
+    ("formats/q5_k.wgsl", include_str!("../shaders/formats/q5_k.wgsl")),
+    ("formats/q6_k.wgsl", include_str!("../shaders/formats/q6_k.wgsl")),
+    ("formats/q8_0.wgsl", include_str!("../shaders/formats/q8_0.wgsl")),
+    ("formats/scale_min.wgsl", include_str!("../shaders/formats/scale_min.wgsl")),
+    ("formats/words.wgsl", include_str!("../shaders/formats/words.wgsl")),
+    ("frame.wgsl", include_str!("../shaders/frame.wgsl")),
+    ("kv/f16.wgsl", include_str!("../shaders/kv/f16.wgsl")),
+    ("kv/f32.wgsl", include_str!("../shaders/kv/f32.wgsl")),
+    ("kv_store.wgsl", include_str!("../shaders/kv_store.wgsl")),
+    ("matmul.wgsl", include_str!("../shaders/matmul.wgsl")),
+    ("matmul_lane.wgsl", include_str!("../shaders/matmul_lane.wgsl")),
+    ("matvec.wgsl", include_str!("../shaders/matvec.wgsl")),
+    ("matvec_lane.wgsl", include_str!("../shaders/matvec_lane.wgsl")),
+    ("reduce/shared.wgsl", include_str!("../shaders/reduce/shared.wgsl")),
+    ("reduce/subgroup.wgsl", include_str!("../shaders/reduce/subgroup.wgsl")),
+    ("rms_norm.wgsl", include_str!("../shaders/rms_norm.wgsl")),
+    ("rope.wgsl", include_str!("../shaders/rope.wgsl")),
+    ("softmax.wgsl", include_str!("../shaders/softmax.wgsl")),
+    ("stream.wgsl", include_str!("../shaders/stream.wgsl")),
+    ("swiglu.wgsl", include_str!("../shaders/swiglu.wgsl")),
+    ("top_k.wgsl", include_str!("../shaders/top_k.wgsl")),
+];
+
+/// The files that define `decode` for a weight format.
+pub fn format_files(format: Format) -> &'static [&'static str] {
+    match format {
+        Format::F32 => &["formats/block.wgsl", "formats/f32.wgsl"],
+        Format::F16 => &["formats/block.wgsl", "formats/f16.wgsl"],
+        Format::BF16 => &["formats/block.wgsl", "formats/bf16.wgsl"],
+        Format::Q4_0 => &["formats/block.wgsl", "formats/words.wgsl", "formats/q4_0.wgsl"],
+        Format::Q4_1 => &["formats/block.wgsl", "formats/words.wgsl", "formats/q4_1.wgsl"],
+        Format::Q5_0 => &["formats/block.wgsl", "formats/words.wgsl", "formats/fifth.wgsl", "formats/q5_0.wgsl"],
+        Format::Q5_1 => &["formats/block.wgsl", "formats/words.wgsl", "formats/fifth.wgsl", "formats/q5_1.wgsl"],
+        Format::Q8_0 => &["formats/block.wgsl", "formats/words.wgsl", "formats/q8_0.wgsl"],
+        Format::Q4_K => &["formats/block.wgsl", "formats/words.wgsl", "formats/scale_min.wgsl", "formats/q4_k.wgsl"],
+        Format::Q5_K => &["formats/block.wgsl", "formats/words.wgsl", "formats/scale_min.wgsl", "formats/q5_k.wgsl"],
+        Format::Q6_K => &["formats/block.wgsl", "formats/words.wgsl", "formats/q6_k.wgsl"],
+    }
+}
+
+/// The text of one file. Asking for a file that is not in the table is a mistake in this crate.
+pub fn text(path: &str) -> &'static str {
+    FILES.iter().find(|file| file.0 == path).unwrap_or_else(|| panic!("no shader file {path}")).1
+}
+
+/// The text of a pipeline: its files, one after another.
+pub fn link(files: &[&str]) -> String {
+    files.iter().flat_map(|file| [text(file), "\n"]).collect()
+}
