@@ -1,5 +1,6 @@
 //! Peregrine runs Llama- and Qwen-family language models from GGUF files on any GPU, native and in the browser.
 
+#[cfg(not(target_arch = "wasm32"))]
 pub mod bench;
 pub mod error;
 pub mod formats;

@@ -85,7 +85,7 @@ impl Session {
         let chunk = options.chunk.unwrap_or(if gpu.profile().lanes { 128 } else { 512 }).clamp(1, context);
         let kv = if options.exact { KvFormat::F32 } else { options.kv };
         let caches = kv_caches(gpu, config, context, kv)?;
-        let rope = Rope::of(config, model.weights().rope_freqs.as_deref())?;
+        let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let angles = Angles::upload(gpu, &rope, context)?;
         let decode = Stage::new(model, &angles, &caches, "decode", 1, Rows::Last)?;
         let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;

@@ -8,7 +8,7 @@ pub mod rope;
 pub mod state;
 pub mod weights;
 
-pub use config::Config;
+pub use config::{Architecture, Config};
 pub use load::Model;
 pub use rope::{Pairing, Rope};
 pub use weights::Weights;
