@@ -204,7 +204,11 @@ impl Keys<'_> {
                 array.get(block).and_then(|value| value.as_u64()).and_then(|number| u32::try_from(number).ok());
             let Some(number) = number.filter(|number| range.contains(number)) else {
                 let expected = format!("{} for block {block}", bounds(&range));
-                let got = array.get(block).map_or_else(String::new, |value| format!("{value:?}"));
+                let got = array.get(block).map_or_else(String::new, |value| match (value.as_u64(), value.as_f32()) {
+                    (Some(number), _) => number.to_string(),
+                    (None, Some(number)) => number.to_string(),
+                    (None, None) => value.kind(),
+                });
                 return Err(self.bad(name, expected, got));
             };
             numbers.push(number);
