@@ -2,22 +2,16 @@
 //! and against themselves (prefill, decode and all-positions passes give the same).
 
 mod common;
-#[path = "common/cases.rs"]
-mod cases;
-#[path = "common/gpu.rs"]
-mod gpu;
-#[path = "common/tiny.rs"]
-mod tiny;
 
-use cases::{Engine, Loader, chain};
+use common::cases::{Engine, Loader, chain};
+use common::gpu::{gpu, profiles};
+use common::tiny::TinyModel;
 use common::{Random, Table, assert_close, close};
-use gpu::{gpu, profiles};
 use peregrine::formats::Format;
 use peregrine::model::Architecture;
 use peregrine::reference::{ReferenceModel, ops};
 use peregrine::{Error, Gguf, Gpu, Model, Session, SessionOptions, block_on};
 use std::path::Path;
-use tiny::TinyModel;
 
 impl Engine for Session {
     fn append(&mut self, ids: &[u32]) -> Result<Vec<f32>, String> {
@@ -26,7 +20,9 @@ impl Engine for Session {
         // the choice on the GPU is the choice from the logits that come back
         match block_on(self.greedy()) {
             Ok(id) if id == ops::argmax(&logits, logits.len())[0] => {}
-            Ok(id) => return Err(format!("the GPU chose {id}, the logits say {:?}", ops::argmax(&logits, logits.len()))),
+            Ok(id) => {
+                return Err(format!("the GPU chose {id}, the logits say {:?}", ops::argmax(&logits, logits.len())));
+            }
             Err(e) => return Err(chain(&e)),
         }
         Ok(logits)
@@ -166,7 +162,10 @@ fn prefill_decode_and_all_positions_agree() {
         Engine::append(&mut session, &Random::new(9).ids(7, 203)).unwrap();
         session.truncate(10);
         let got = Engine::append(&mut session, &ids[10..]).unwrap();
-        table.row(&format!("{} truncated", architecture.name()), close_relative("logits", &got, &want[22 * 203..], 1e-4));
+        table.row(
+            &format!("{} truncated", architecture.name()),
+            close_relative("logits", &got, &want[22 * 203..], 1e-4),
+        );
     }
     table.finish();
 }
@@ -201,7 +200,10 @@ fn bad_requests_leave_the_session_as_it_was() {
     let before = Engine::append(&mut session, &[1, 2, 3]).unwrap();
     assert!(matches!(block_on(session.append(&[])), Err(Error::Argument { .. })));
     assert!(matches!(block_on(session.append(&[203])), Err(Error::Argument { .. })));
-    assert!(matches!(block_on(session.append(&[1; 6])), Err(Error::ContextFull { context: 8, position: 3, tokens: 6, .. })));
+    assert!(matches!(
+        block_on(session.append(&[1; 6])),
+        Err(Error::ContextFull { context: 8, position: 3, tokens: 6, .. })
+    ));
     assert_eq!((session.position(), block_on(session.logits()).unwrap()), (3, before));
     block_on(session.append(&[1; 5])).unwrap(); // exactly full
     assert!(matches!(block_on(session.append(&[1])), Err(Error::ContextFull { position: 8, .. })));
@@ -211,12 +213,11 @@ fn bad_requests_leave_the_session_as_it_was() {
 
 #[test]
 fn broken_weights_are_told_when_a_token_is_chosen() {
-    let mut tiny = TinyModel::new(Architecture::Llama, Format::F32, 61);
-    tiny.rope_freqs = None;
-    let gguf = tiny.gguf_with(|tensors| {
-        let norm = tensors.iter_mut().find(|t| t.name == "output_norm.weight").unwrap();
-        norm.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
-    });
+    let tiny = TinyModel::new(Architecture::Llama, Format::F32, 61);
+    let mut tensors = tiny.tensors();
+    let norm = tensors.iter_mut().find(|t| t.name == "output_norm.weight").unwrap();
+    norm.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let gguf = tiny.gguf_of(&tensors);
     let mut session = open(gpu(), &gguf, &exact()).unwrap();
     block_on(session.append(&[1, 2])).unwrap();
     assert!(matches!(block_on(session.greedy()), Err(Error::NotFinite { position: 1, .. })));

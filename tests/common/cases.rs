@@ -33,7 +33,13 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 impl Loader<'_> {
     /// The reference's own tokens are fed, so that every step is compared, whatever an earlier one chose.
-    fn greedy(&self, engine: &mut dyn Engine, mut logits: Vec<f32>, want: &[u32], margins: Option<&Json>) -> Result<(), String> {
+    fn greedy(
+        &self,
+        engine: &mut dyn Engine,
+        mut logits: Vec<f32>,
+        want: &[u32],
+        margins: Option<&Json>,
+    ) -> Result<(), String> {
         for (step, &id) in want.iter().enumerate() {
             let (top, values) = ops::top_k(&logits, 2);
             let margin = margins.map_or(values[0] - values[1], |list| list[step].as_f64().expect("a margin") as f32);
@@ -60,7 +66,8 @@ impl Loader<'_> {
         let mut table = Table::new("tiny models");
         for (name, case) in reference.as_object().expect("an object") {
             let mut types = case["tensor_types"].as_object().expect("types").keys();
-            if let Some(foreign) = types.find(|name| TensorType::from_name(name).and_then(Format::from_type).is_none()) {
+            if let Some(foreign) = types.find(|name| TensorType::from_name(name).and_then(Format::from_type).is_none())
+            {
                 eprintln!("  {name}: {foreign} is not among our formats");
                 continue;
             }
@@ -96,7 +103,9 @@ impl Loader<'_> {
 
     /// The model that is part of the program.
     pub fn built_in_model(&self) {
-        let Some(reference) = json("tales_reference.json").or_else(|| json("tales/tales_reference.json")) else { return };
+        let Some(reference) = json("tales_reference.json").or_else(|| json("tales/tales_reference.json")) else {
+            return;
+        };
         let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/models/tales-2m.Q8_0.gguf"));
         let mut table = Table::new("built-in model");
         for case in reference["prompts"].as_array().expect("a list") {
@@ -143,7 +152,8 @@ impl Loader<'_> {
             let file = case["file"].as_str().expect("a file name");
             let error = ERRORS.iter().find(|(name, _)| *name == file);
             // An error is not the only good answer where the file means what another one says clearly.
-            let means = case["also_ok"].as_str().and_then(|text| text.strip_prefix("same_logits as ")?.split(' ').next());
+            let means =
+                case["also_ok"].as_str().and_then(|text| text.strip_prefix("same_logits as ")?.split(' ').next());
             let logits = if case["expect"] == "error" { means.map(case_of) } else { Some(case) };
             if error.is_none() && logits.is_none() {
                 continue; // for the tests of the reader or the tokenizer

@@ -1,6 +1,8 @@
 //! What several test programs share: reference data, seeded numbers, comparison, tables that report every failing row.
 #![allow(dead_code)] // each test program uses a part
 
+pub mod cases;
+pub mod gpu;
 pub mod tiny;
 
 use rand_core::{Rng, SeedableRng};
