@@ -1,7 +1,7 @@
 //! The reference cases, run alike on every engine: the CPU reference and the GPU. An independent implementation
 //! (float32 in numpy) made the numbers.
 
-use super::{Table, close, data, ids, json, numbers};
+use super::{Table, close, data, find, ids, json, numbers, skipped};
 use peregrine::formats::Format;
 use peregrine::gguf::TensorType;
 use peregrine::reference::ops;
@@ -148,6 +148,7 @@ impl Loader<'_> {
         let reference = reference.as_array().expect("a list");
         let case_of = |file: &str| reference.iter().find(|case| case["file"] == file).expect("a case of variants.json");
         let mut table = Table::new("variants");
+        let mut absent = 0;
         for case in reference {
             let file = case["file"].as_str().expect("a file name");
             let error = ERRORS.iter().find(|(name, _)| *name == file);
@@ -158,7 +159,10 @@ impl Loader<'_> {
             if error.is_none() && logits.is_none() {
                 continue; // for the tests of the reader or the tokenizer
             }
-            let Some(path) = data(&format!("variants/{file}")) else { continue };
+            let Some(path) = find(&format!("variants/{file}")) else {
+                absent += 1;
+                continue;
+            };
             let outcome = match ((self.load)(&path), error, logits) {
                 (Err(text), Some((_, words)), _) => match words.iter().find(|word| !text.contains(**word)) {
                     Some(word) => Err(format!("{word:?} is not in {text:?}")),
@@ -173,6 +177,9 @@ impl Loader<'_> {
                 (Ok(_), None, None) => unreachable!("skipped above"),
             };
             table.row(file, outcome);
+        }
+        if absent > 0 {
+            skipped(&format!("{absent} files of variants/"));
         }
         table.finish();
     }
