@@ -16,9 +16,12 @@ pub trait Engine {
     fn reset(&mut self);
 }
 
-/// Opens a model file. How far results may differ is the engine's: f32 throughout, or a lighter cache.
+/// Opens a model file, or says why not.
+pub type Load<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Engine>, String>;
+
+/// An engine. How far results may differ is the engine's: f32 throughout, or a lighter cache.
 pub struct Loader<'a> {
-    pub load: &'a dyn Fn(&Path) -> Result<Box<dyn Engine>, String>,
+    pub load: Load<'a>,
     /// Of logits.
     pub tolerance: f32,
     /// Where the reference's two best logits are closer than this, either may be chosen.
