@@ -3,12 +3,14 @@
 mod common;
 
 use common::tiny::{TinyModel, TinyTensor};
-use common::{Table, assert_close};
+use common::{Random, Table, assert_close};
+use peregrine::Gguf;
 use peregrine::formats::Format;
 use peregrine::gguf::{Array, Value};
 use peregrine::model::rope::{RopeConfig, RopeScaling};
 use peregrine::model::tensors::Tensors;
 use peregrine::model::{Architecture, Config, Pairing, Rope};
+use peregrine::reference::ReferenceModel;
 
 fn tiny() -> TinyModel {
     TinyModel::new(Architecture::Llama, Format::F32, 1)
@@ -110,6 +112,11 @@ fn nonsense_is_an_error_that_names_the_key() {
         (tiny().without("general.architecture"), &["missing", "general.architecture"]),
         (tiny().with("general.architecture", Value::U32(1)), &["general.architecture", "string", "1"]),
         (tiny().with("general.architecture", string("llamba9")), &["architecture", "llamba9", "llama, qwen2, qwen3"]),
+        (tiny().with("general.type", string("adapter")), &["unsupported", "LoRA adapter", "Give the model"]),
+        (tiny().with("general.type", string("mmproj")), &["unsupported", "projector", "mmproj"]),
+        (tiny().with("general.architecture", string("clip")), &["unsupported", "projector", "mmproj"]),
+        (tiny().with("general.architecture", string("nomic-bert")), &["unsupported", "nomic-bert", "embedding model"]),
+        (tiny().with("general.architecture", string("controlvector")), &["unsupported", "control vector"]),
         (tiny().without("block_count"), &["missing", "llama.block_count"]),
         (tiny().with("block_count", Value::U32(0)), &["llama.block_count", "from 1", "got 0"]),
         (tiny().with("block_count", Value::U32(big)), &["llama.block_count", "1024", "4294967295"]),
@@ -252,13 +259,14 @@ fn tensors_of_each_architecture() {
 
 #[test]
 fn tensors_that_are_wrong_or_absent() {
-    // (a change, words of the error, words of the warning)
     type Change = fn(&mut Vec<TinyTensor>);
+    type Words = &'static [&'static str];
     fn at<'a>(tensors: &'a mut [TinyTensor], name: &str) -> &'a mut TinyTensor {
         tensors.iter_mut().find(|tensor| tensor.name == name).expect("a tensor of the tiny model")
     }
     #[rustfmt::skip]
-    let cases: Vec<(&str, Change, Result<&[&str], &[&str]>)> = vec![
+    // (what, the change, words of the warnings or of the error)
+    let cases: Vec<(&str, Change, Result<Words, Words>)> = vec![
         ("no embedding", |t| t.retain(|t| t.name != "token_embd.weight"), Err(&["missing tensor token_embd.weight"])),
         ("no weights", |t| t.clear(), Err(&["token_embd.weight", "only a vocabulary"])),
         ("no norm", |t| t.retain(|t| t.name != "blk.1.ffn_norm.weight"), Err(&["missing tensor blk.1.ffn_norm.weight"])),
@@ -291,4 +299,29 @@ fn tensors_that_are_wrong_or_absent() {
         );
     }
     table.finish();
+}
+
+/// A byte of the header changed at random: an error or a model that runs, never a panic.
+#[test]
+fn damaged_headers() {
+    let model = TinyModel::new(Architecture::Qwen3, Format::Q8_0, 1);
+    let file = model.bytes();
+    let header = file.len() - model.tensors().iter().map(|tensor| tensor.bytes.len()).sum::<usize>();
+    let mut random = Random::new(9);
+    let (mut refused, mut ran) = (0, 0);
+    for _ in 0..1000 {
+        let mut damaged = file.clone();
+        damaged[random.below(header as u32) as usize] = [0, 1, 2, 3, 127, 255][random.below(6) as usize];
+        match Gguf::from_bytes(damaged).and_then(|gguf| ReferenceModel::from_gguf(&gguf)) {
+            Ok(mut model) => {
+                model.append(&[1, 2]).expect("good ids");
+                ran += 1;
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 50 && ran > 50, "{refused} refused, {ran} ran: the damage is too much or too little to tell");
 }

@@ -1,177 +1,61 @@
-//! The CPU reference against the numbers of an independent implementation (float32 in numpy, tests/data/README.md).
+//! The CPU reference: against the numbers of an independent implementation, and against itself.
 
 mod common;
 
+use common::cases::{Engine, Loader, chain};
 use common::tiny::{TinyModel, TinyTensor};
-use common::{Random, Table, assert_close, close, data, ids, json, numbers};
+use common::{Random, assert_close, close, data};
 use peregrine::Gguf;
 use peregrine::formats::Format;
-use peregrine::gguf::{Array, TensorType, Value};
+use peregrine::gguf::{Array, Value};
 use peregrine::model::tensors::Tensors;
 use peregrine::model::{Architecture, Config};
-use peregrine::reference::{ReferenceModel, ops};
-use serde_json::Value as Json;
+use peregrine::reference::ReferenceModel;
 use std::path::Path;
 
-/// Logits of the last position, from prompts of a few tens of tokens.
-const TOLERANCE: f32 = 2e-3;
-/// Where the two best logits are closer than this, rounding may choose either.
-const MARGIN: f32 = 0.02;
+impl Engine for ReferenceModel {
+    fn append(&mut self, ids: &[u32]) -> Result<Vec<f32>, String> {
+        let mut logits = ReferenceModel::append(self, ids).map_err(|error| chain(&error))?;
+        Ok(logits.split_off(logits.len() - self.config().vocab_size as usize))
+    }
 
-fn load(path: &Path) -> Result<ReferenceModel, String> {
+    fn reset(&mut self) {
+        self.truncate(0);
+    }
+}
+
+fn load(path: &Path) -> Result<Box<dyn Engine>, String> {
     let model = Gguf::open(path).and_then(|gguf| ReferenceModel::from_gguf(&gguf));
-    model.map_err(|error| chain(&error))
+    Ok(Box::new(model.map_err(|error| chain(&error))?))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", chain(source)));
-    error.to_string() + &source.unwrap_or_default()
-}
-
-/// The logits after the last token.
-fn last_logits(model: &mut ReferenceModel, ids: &[u32]) -> Result<Vec<f32>, String> {
-    let logits = model.append(ids).map_err(|error| chain(&error))?;
-    Ok(logits[logits.len() - model.config().vocab_size as usize..].to_vec())
-}
-
-/// Greedy decoding from these logits on gives `want`, up to the first step where the margin leaves the choice open.
-fn greedy(model: &mut ReferenceModel, mut logits: Vec<f32>, want: &[u32]) -> Result<(), String> {
-    for (step, &id) in want.iter().enumerate() {
-        let (top, values) = ops::top_k(&logits, 2);
-        if top[0] != id {
-            let margin = values[0] - values[1];
-            if margin <= MARGIN {
-                eprintln!("    greedy step {step}: margin {margin}, the rest is not compared");
-                return Ok(());
-            }
-            return Err(format!("greedy step {step}: id {} for {id}, with a margin of {margin}", top[0]));
-        }
-        logits = last_logits(model, &[id])?;
-    }
-    Ok(())
-}
-
-/// The logits that a reference lists as [[id, logit], ..].
-fn top(logits: &[f32], want: &Json) -> Result<(), String> {
-    for pair in want.as_array().expect("a list of pairs") {
-        let (id, want) = (pair[0].as_u64().expect("an id") as usize, pair[1].as_f64().expect("a logit") as f32);
-        close(&format!("logit of id {id}"), &[logits[id]], &[want], TOLERANCE, 0.0)?;
-    }
-    Ok(())
-}
+const REFERENCE: Loader = Loader { load: &load, tolerance: 2e-3, margin: 0.02 };
 
 #[test]
 fn tiny_models_in_every_format() {
-    let Some(reference) = json("tiny_reference.json") else { return };
-    let mut table = Table::new("tiny models");
-    for (name, case) in reference.as_object().expect("an object") {
-        let mut types = case["tensor_types"].as_object().expect("types").keys();
-        if let Some(foreign) = types.find(|name| TensorType::from_name(name).and_then(Format::from_type).is_none()) {
-            eprintln!("  {name}: {foreign} is not among our formats");
-            continue;
-        }
-        let Some(path) = data(&format!("tiny/{name}.gguf")) else { continue };
-        table.row(
-            name,
-            (|| {
-                let mut model = load(&path)?;
-                let logits = last_logits(&mut model, &ids(&case["ids"]))?;
-                let largest = close("logits", &logits, &numbers(&case["logits_last"]), TOLERANCE, 0.0)?;
-                eprintln!("  {name}: largest difference {largest:.1e}");
-                greedy(&mut model, logits, &ids(&case["greedy16"]))
-            })(),
-        );
-    }
-    table.finish();
+    REFERENCE.tiny_models();
 }
 
 #[test]
 fn stories260k() {
-    let (Some(reference), Some(path)) = (json("stories260K_reference.json"), data("stories260K.F32.gguf")) else {
-        return;
-    };
-    let mut table = Table::new("stories260K");
-    for case in reference.as_array().expect("a list") {
-        table.row(
-            &case["prompt"].to_string(),
-            (|| {
-                let mut model = load(&path)?;
-                let logits = last_logits(&mut model, &ids(&case["token_ids"]))?;
-                close("logits", &logits, &numbers(&case["logits_last"]), TOLERANCE, 0.0)?;
-                greedy(&mut model, logits, &ids(&case["greedy64"]))
-            })(),
-        );
-    }
-    table.finish();
+    REFERENCE.stories260k();
 }
 
 #[test]
 fn built_in_model() {
-    let (Some(reference), Some(path)) = (json("tales/tales_reference.json"), data("tales/tales-2m.Q8_0.gguf")) else {
-        return;
-    };
-    let mut table = Table::new("built-in model");
-    for case in reference["prompts"].as_array().expect("a list") {
-        let want = &case["numpy_f32_on_q8_0"];
-        table.row(
-            &case["prompt"].to_string(),
-            (|| {
-                let mut model = load(&path)?;
-                let logits = last_logits(&mut model, &ids(&case["token_ids"]))?;
-                top(&logits, &want["top10_last"])?;
-                greedy(&mut model, logits, &ids(&want["greedy32"]))
-            })(),
-        );
-    }
-    table.finish();
+    REFERENCE.built_in_model();
 }
 
-/// What real files do, as far as it concerns config, tensors and logits.
 #[test]
 fn variants() {
-    let Some(reference) = json("variants/variants.json") else { return };
-    let reference = reference.as_array().expect("a list");
-    let case_of = |file: &str| reference.iter().find(|case| case["file"] == file).expect("a case of variants.json");
-    let mut table = Table::new("variants");
-    for case in reference {
-        let file = case["file"].as_str().expect("a file name");
-        let error = ERRORS.iter().find(|(name, _)| *name == file);
-        // An error is not the only good answer where the file means what another one says clearly.
-        let means = case["also_ok"].as_str().and_then(|text| text.strip_prefix("same_logits as ")?.split(' ').next());
-        let logits = if case["expect"] == "error" { means.map(case_of) } else { Some(case) };
-        if error.is_none() && logits.is_none() {
-            continue; // for the tests of the reader or the tokenizer
-        }
-        let Some(path) = data(&format!("variants/{file}")) else { continue };
-        let outcome = match (load(&path), error, logits) {
-            (Err(text), Some((_, words)), _) => match words.iter().find(|word| !text.contains(**word)) {
-                Some(word) => Err(format!("{word:?} is not in {text:?}")),
-                None => Ok(()),
-            },
-            (Ok(_), Some(_), _) => Err(format!("loads, expected an error about {}", case["error_about"])),
-            (Ok(mut model), None, Some(case)) => {
-                last_logits(&mut model, &ids(&case["prompt_ids"])).and_then(|logits| top(&logits, &case["top5"]))
-            }
-            (Err(_), None, _) if case["expect"] == "error" => Ok(()),
-            (Err(text), None, _) => Err(text),
-            (Ok(_), None, None) => unreachable!("skipped above"),
-        };
-        table.row(file, outcome);
-    }
-    table.finish();
+    REFERENCE.variants();
 }
 
-/// Files that config or tensor table must refuse, and what the error has to say.
-const ERRORS: &[(&str, &[&str])] = &[
-    ("meta_eps_missing.gguf", &["missing", "llama.attention.layer_norm_rms_epsilon"]),
-    ("meta_context_length_missing.gguf", &["missing", "llama.context_length"]),
-    ("meta_block_count_missing.gguf", &["missing", "llama.block_count"]),
-    ("meta_arch_unknown.gguf", &["architecture", "llamba9", "llama, qwen2, qwen3"]),
-    ("tensor_embd_rows_287_of_288.gguf", &["token_embd.weight", "64x287", "64x288"]),
-    ("tensor_shape_swapped.gguf", &["blk.0.attn_k.weight", "32x64", "64x32"]),
-    ("tensor_zero_size.gguf", &["blk.0.attn_norm.weight", "shape 0", "shape 64"]),
-    ("rope_type_llama3_string.gguf", &["rope.scaling.type", "llama3", "rope_freqs.weight"]),
-];
+/// Few steps: at 135 million weights the plain loops take a third of a second for each.
+#[test]
+fn smollm2() {
+    REFERENCE.smollm2(4);
+}
 
 #[test]
 fn a_missing_bias_is_zero() {
@@ -201,13 +85,18 @@ fn reference(model: &TinyModel) -> ReferenceModel {
     ReferenceModel::from_gguf(&model.gguf()).expect("a valid model")
 }
 
+/// The logits after every token of a new sequence.
+fn logits(model: &TinyModel, ids: &[u32]) -> Vec<f32> {
+    reference(model).append(ids).expect("good ids")
+}
+
 /// All at once, in pieces of any size, and after taking tokens back: the same logits.
 #[test]
 fn pieces_give_what_the_whole_gives() {
     for architecture in Architecture::ALL {
         let model = tiny(architecture);
         let ids = Random::new(3).ids(23, model.vocab);
-        let whole = reference(&model).append(&ids).expect("good ids");
+        let whole = logits(&model, &ids);
         for piece in [1, 2, 7, 22] {
             let mut reference = reference(&model);
             let logits: Vec<f32> = ids.chunks(piece).flat_map(|ids| reference.append(ids).expect("good ids")).collect();
@@ -230,7 +119,7 @@ fn both_rope_pairings_of_one_model() {
         let neighbours = TinyModel { architecture: Architecture::Llama, neighbours: true, ..halves.clone() };
         let wrong = TinyModel { architecture: Architecture::Llama, ..halves.clone() };
         let ids = Random::new(5).ids(9, halves.vocab);
-        let [a, b, c] = [halves, neighbours, wrong].map(|model| reference(&model).append(&ids).expect("good ids"));
+        let [a, b, c] = [halves, neighbours, wrong].map(|model| logits(&model, &ids));
         assert_close(&format!("{}, neighbours", format.name()), &b, &a, 1e-5, 1e-5);
         assert!(close("without reordering", &c, &a, 0.1, 0.1).is_err(), "the pairing must matter in this test");
     }
@@ -244,7 +133,7 @@ fn a_tied_head_is_the_embedding() {
     let ids = [5, 0, 202, 17];
     let own =
         ReferenceModel::from_gguf(&tied.gguf_of(&tensors)).expect("a valid model").append(&ids).expect("good ids");
-    assert_close("own head", &own, &reference(&tied).append(&ids).expect("good ids"), 0.0, 0.0);
+    assert_close("own head", &own, &logits(&tied, &ids), 0.0, 0.0);
 }
 
 /// Blocks need not be alike.
@@ -281,6 +170,15 @@ fn every_step_is_traced_under_its_label() {
     let want: Vec<_> = want.iter().map(|(label, size)| (label.as_str(), *size)).collect();
     assert_eq!(sizes, want);
     assert_eq!(steps.pop().map(|(_, values)| values), logits.ok());
+}
+
+/// A bias is a step of its own, as it is on the GPU.
+#[test]
+fn biases_are_traced() {
+    let mut steps = Vec::new();
+    let mut model = reference(&tiny(Architecture::Qwen2));
+    model.append_traced(&[1], &mut |label, _| steps.push(label.to_string())).expect("good ids");
+    assert_eq!(steps[2..6], ["blk.0.attn_q", "blk.0.attn_q.bias", "blk.0.attn_k", "blk.0.attn_k.bias"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The reference cases, run alike on every engine: the CPU reference and the GPU. An independent implementation
 //! (float32 in numpy) made the numbers.
 
-use super::{Table, close, data, ids, json, numbers};
+use super::{Table, close, data, find, ids, json, numbers, skipped};
 use peregrine::formats::Format;
 use peregrine::gguf::TensorType;
 use peregrine::reference::ops;
@@ -16,9 +16,12 @@ pub trait Engine {
     fn reset(&mut self);
 }
 
-/// Opens a model file. How far results may differ is the engine's: f32 throughout, or a lighter cache.
+/// Opens a model file, or says why not.
+pub type Load<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Engine>, String>;
+
+/// An engine. How far results may differ is the engine's: f32 throughout, or a lighter cache.
 pub struct Loader<'a> {
-    pub load: &'a dyn Fn(&Path) -> Result<Box<dyn Engine>, String>,
+    pub load: Load<'a>,
     /// Of logits.
     pub tolerance: f32,
     /// Where the reference's two best logits are closer than this, either may be chosen.
@@ -148,6 +151,7 @@ impl Loader<'_> {
         let reference = reference.as_array().expect("a list");
         let case_of = |file: &str| reference.iter().find(|case| case["file"] == file).expect("a case of variants.json");
         let mut table = Table::new("variants");
+        let mut absent = 0;
         for case in reference {
             let file = case["file"].as_str().expect("a file name");
             let error = ERRORS.iter().find(|(name, _)| *name == file);
@@ -158,7 +162,10 @@ impl Loader<'_> {
             if error.is_none() && logits.is_none() {
                 continue; // for the tests of the reader or the tokenizer
             }
-            let Some(path) = data(&format!("variants/{file}")) else { continue };
+            let Some(path) = find(&format!("variants/{file}")) else {
+                absent += 1;
+                continue;
+            };
             let outcome = match ((self.load)(&path), error, logits) {
                 (Err(text), Some((_, words)), _) => match words.iter().find(|word| !text.contains(**word)) {
                     Some(word) => Err(format!("{word:?} is not in {text:?}")),
@@ -173,6 +180,9 @@ impl Loader<'_> {
                 (Ok(_), None, None) => unreachable!("skipped above"),
             };
             table.row(file, outcome);
+        }
+        if absent > 0 {
+            skipped(&format!("{absent} files of variants/"));
         }
         table.finish();
     }

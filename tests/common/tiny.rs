@@ -180,6 +180,11 @@ impl TinyModel {
         tensor.bytes = (0..rows).flat_map(|row| tensor.bytes[from(row) * row_bytes..][..row_bytes].to_vec()).collect();
     }
 
+    /// The file.
+    pub fn bytes(&self) -> Vec<u8> {
+        write(&self.metadata(), &self.tensors())
+    }
+
     pub fn gguf(&self) -> Gguf {
         self.gguf_of(&self.tensors())
     }
