@@ -2,6 +2,7 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod bench;
+pub mod compare;
 pub mod error;
 pub mod formats;
 pub mod gguf;
