@@ -12,15 +12,23 @@ fn main() -> Result<()> {
         let exact = std::env::args().any(|a| a == "--exact");
         let mut s = model.session(&SessionOptions { exact, context: Some(1024), ..Default::default() })?;
         println!("session {:?}", t.elapsed());
-        if std::env::args().any(|a| a == "--plan") { println!("{}", s.plan()); }
+        if std::env::args().any(|a| a == "--plan") {
+            println!("{}", s.plan());
+        }
         s.append(&[504, 3575, 282, 4649, 314].map(|x| x % model.config().vocab_size)).await?;
         let l = s.logits().await?;
         println!("first {:?}", t.elapsed());
         let mut o: Vec<usize> = (0..l.len()).collect();
         o.sort_by(|a, b| l[*b].total_cmp(&l[*a]));
-        for i in &o[..5] { println!("{i} {}", l[*i]); }
+        for i in &o[..5] {
+            println!("{i} {}", l[*i]);
+        }
         let mut ids = vec![];
-        for _ in 0..32 { let id = s.greedy().await?; ids.push(id); s.append(&[id]).await?; }
+        for _ in 0..32 {
+            let id = s.greedy().await?;
+            ids.push(id);
+            s.append(&[id]).await?;
+        }
         println!("{ids:?}");
         let prompt: Vec<u32> = (0..128).map(|i| (i * 37) % model.config().vocab_size).collect();
         println!("bandwidth {:.2} GB/s", bench::read_bandwidth(&gpu).await? / 1e9);
