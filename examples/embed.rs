@@ -74,7 +74,14 @@ impl App {
             mapped_at_creation: false,
         });
         let start: Vec<[f32; 4]> = (0..WIDTH * HEIGHT)
-            .map(|i| [0.0, 0.0, (i % WIDTH) as f32 * 3.2 / WIDTH as f32 - 2.2, (i / WIDTH) as f32 * 2.4 / HEIGHT as f32 - 1.2])
+            .map(|i| {
+                [
+                    0.0,
+                    0.0,
+                    (i % WIDTH) as f32 * 3.2 / WIDTH as f32 - 2.2,
+                    (i / WIDTH) as f32 * 2.4 / HEIGHT as f32 - 1.2,
+                ]
+            })
             .collect();
         queue.write_buffer(&pixels, 0, bytemuck::cast_slice(&start));
         let bind_group = device.create_bind_group(&wgpu::BindGroupDescriptor {

@@ -92,7 +92,18 @@ impl Session {
         let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;
         let greedy = Greedy::new(model, &decode, &prefill)?;
         let model = model.clone();
-        Ok(Session { model, context, tokens: Vec::new(), caches, angles, decode, prefill, all: None, greedy, last: None })
+        Ok(Session {
+            model,
+            context,
+            tokens: Vec::new(),
+            caches,
+            angles,
+            decode,
+            prefill,
+            all: None,
+            greedy,
+            last: None,
+        })
     }
 
     pub fn model(&self) -> &Model {
