@@ -7,6 +7,7 @@ mod sniff;
 mod split;
 mod types;
 mod value;
+mod write;
 
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use read::dims;
 pub use types::TensorType;
 pub use value::{Array, Strings, Value};
+pub use write::Writer;
 
 /// One tensor of the table. `shape` is in GGUF's order: shape[0] is the length of a row.
 #[derive(Debug, Clone)]
