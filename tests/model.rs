@@ -7,6 +7,7 @@ use common::cases::{Engine, Loader, chain};
 use common::gpu::{gpu, profiles};
 use common::tiny::TinyModel;
 use common::{Random, Table, assert_close, close};
+use peregrine::compare::compare;
 use peregrine::formats::Format;
 use peregrine::model::Architecture;
 use peregrine::reference::{ReferenceModel, ops};
@@ -221,4 +222,31 @@ fn broken_weights_are_told_when_a_token_is_chosen() {
     let mut session = open(gpu(), &gguf, &exact()).unwrap();
     block_on(session.append(&[1, 2])).unwrap();
     assert!(matches!(block_on(session.greedy()), Err(Error::NotFinite { position: 1, .. })));
+}
+
+/// Every step of both plans is compared, and a damaged weight is found at its own step.
+#[test]
+fn compare_finds_the_first_step_that_differs() {
+    let tiny = TinyModel::new(Architecture::Qwen2, Format::Q8_0, 71);
+    let ids = Random::new(6).ids(7, 203);
+    let damaged = {
+        let mut tensors = tiny.tensors();
+        let weight = tensors.iter_mut().find(|t| t.name == "blk.1.ffn_up.weight").unwrap();
+        weight.bytes[2] ^= 0x40;
+        tiny.gguf_of(&tensors)
+    };
+    for tokens in [&ids[..], &ids[..1]] {
+        let mut session = open(gpu(), &tiny.gguf(), &exact()).unwrap();
+        let steps = block_on(compare(&mut session, &tiny.gguf(), tokens)).unwrap();
+        let plan = if tokens.len() == 1 { session.plan() } else { session.prefill_plan() };
+        let unseen: Vec<_> = plan.steps.iter().filter(|s| !steps.iter().any(|seen| seen.label == s.label)).collect();
+        assert!(unseen.iter().all(|step| step.kernel.name == "kv_store"), "steps without a reference");
+        let wrong: Vec<_> = steps.iter().filter(|step| step.relative > 1e-4).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+
+        let mut session = open(gpu(), &damaged, &exact()).unwrap();
+        let steps = block_on(compare(&mut session, &tiny.gguf(), tokens)).unwrap();
+        let first = steps.iter().find(|step| step.relative > 1e-4).expect("the damage shows");
+        assert_eq!((first.label.as_str(), first.column), ("blk.1.ffn_up", 0));
+    }
 }

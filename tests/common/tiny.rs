@@ -4,7 +4,7 @@ use super::Random;
 use half::{bf16, f16};
 use peregrine::Gguf;
 use peregrine::formats::Format;
-use peregrine::gguf::Value;
+use peregrine::gguf::{Value, Writer};
 use peregrine::model::Architecture;
 
 /// What to build. Change fields at will: nothing needs to be consistent, tests of bad files build those with it too.
@@ -232,68 +232,13 @@ pub fn random_weights(format: Format, weights: usize, deviation: f32, random: &m
     bytes
 }
 
-/// The file: version 3, alignment 32.
 fn write(metadata: &[(String, Value)], tensors: &[TinyTensor]) -> Vec<u8> {
-    let mut out = b"GGUF".to_vec();
-    out.extend(3u32.to_le_bytes());
-    out.extend((tensors.len() as u64).to_le_bytes());
-    out.extend((metadata.len() as u64).to_le_bytes());
+    let mut writer = Writer::new();
     for (key, value) in metadata {
-        string(&mut out, key.as_bytes());
-        let (kind, bytes) = encode(value);
-        out.extend(kind.to_le_bytes());
-        out.extend(bytes);
+        writer.set(key, value.clone());
     }
-    let mut data = Vec::new();
     for tensor in tensors {
-        string(&mut out, tensor.name.as_bytes());
-        out.extend((tensor.shape.len() as u32).to_le_bytes());
-        tensor.shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
-        out.extend(tensor.format.tensor_type().0.to_le_bytes());
-        out.extend((data.len() as u64).to_le_bytes());
-        data.extend(&tensor.bytes);
-        data.resize(data.len().next_multiple_of(32), 0);
+        writer.tensor(&tensor.name, &tensor.shape, tensor.format.tensor_type(), &tensor.bytes);
     }
-    out.resize(out.len().next_multiple_of(32), 0);
-    out.extend(data);
-    out
-}
-
-fn string(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text);
-}
-
-/// The number of a value's type, and its bytes.
-fn encode(value: &Value) -> (u32, Vec<u8>) {
-    match value {
-        Value::U8(x) => (0, vec![*x]),
-        Value::U32(x) => (4, x.to_le_bytes().into()),
-        Value::I32(x) => (5, x.to_le_bytes().into()),
-        Value::F32(x) => (6, x.to_le_bytes().into()),
-        Value::Bool(x) => (7, vec![*x as u8]),
-        Value::String(x) => {
-            let mut bytes = Vec::new();
-            string(&mut bytes, x);
-            (8, bytes)
-        }
-        Value::Array(array) => {
-            let mut bytes = Vec::new();
-            for i in 0..array.len() {
-                let (kind, element) = encode(&array.get(i).expect("inside the array"));
-                if i == 0 {
-                    bytes.extend(kind.to_le_bytes());
-                    bytes.extend((array.len() as u64).to_le_bytes());
-                }
-                bytes.extend(element);
-            }
-            if array.is_empty() {
-                bytes.extend([4u32.to_le_bytes(), [0; 4], [0; 4]].concat());
-            }
-            (9, bytes)
-        }
-        Value::U64(x) => (10, x.to_le_bytes().into()),
-        Value::F64(x) => (12, x.to_le_bytes().into()),
-        other => unimplemented!("tests write no {}", other.kind()),
-    }
+    writer.to_bytes().expect("the tiny model is a valid file")
 }
