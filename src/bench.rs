@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::gpu::Gpu;
+use crate::kernels::multiply_add::{PER_ROUND, multiply_add};
 use crate::kernels::stream::stream;
 use crate::plan::{Frame, PlanBuilder};
 use crate::session::Session;
@@ -10,28 +11,47 @@ use std::time::Instant;
 
 /// Bytes that the bandwidth test reads: more than the caches of most devices hold.
 const STREAM_BYTES: u64 = 64 << 20;
-const STREAM_LANES: u32 = 16_384;
+/// Lanes of either test, and rounds of the arithmetic one.
+const LANES: u32 = 16_384;
+const ROUNDS: u32 = 256;
 
 /// Bytes a second that the device reads from a storage buffer, the best of several runs of two access patterns.
 /// It is the ceiling for decoding, which reads every weight once a token.
 pub async fn read_bandwidth(gpu: &Gpu) -> Result<f64> {
     let bytes = STREAM_BYTES.min(gpu.max_binding());
-    let vectors = (bytes / 16) as u32 / (4 * STREAM_LANES) * (4 * STREAM_LANES);
+    let vectors = (bytes / 16) as u32 / (4 * LANES) * (4 * LANES);
     let x = gpu.buffer("bandwidth test", bytes)?;
-    let y = Tensor::new(gpu, "bandwidth sums", 1, STREAM_LANES)?;
+    let y = Tensor::new(gpu, "bandwidth sums", 1, LANES)?;
     let mut best: f64 = 0.0;
     for runs in [true, false] {
         let mut plan = PlanBuilder::new(gpu, 1);
         stream(&mut plan, "stream", &x, vectors, runs, &y)?;
-        let plan = plan.finish("bandwidth")?;
-        for _ in 0..6 {
-            let start = Instant::now();
-            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            plan.record(&mut encoder, Frame { position: 0, tokens: 1 });
-            gpu.queue().submit([encoder.finish()]);
-            gpu.read(&y.buffer, 0, 4).await?; // waits for the queue, in a browser too
-            best = best.max(vectors as f64 * 16.0 / start.elapsed().as_secs_f64());
-        }
+        best = best.max(vectors as f64 * 16.0 / fastest(gpu, plan, &y).await?);
+    }
+    Ok(best)
+}
+
+/// f32 operations a second in multiply-adds (two each), the best of several runs.
+/// It is the ceiling for prefill, which uses every weight for many tokens.
+pub async fn arithmetic(gpu: &Gpu) -> Result<f64> {
+    let y = Tensor::new(gpu, "arithmetic sums", 1, LANES)?;
+    let mut plan = PlanBuilder::new(gpu, 1);
+    multiply_add(&mut plan, "multiply-add", ROUNDS, &y)?;
+    let operations = 2.0 * LANES as f64 * ROUNDS as f64 * PER_ROUND as f64;
+    Ok(operations / fastest(gpu, plan, &y).await?)
+}
+
+/// Seconds of the fastest of several runs of a plan of one token.
+async fn fastest(gpu: &Gpu, plan: PlanBuilder, output: &Tensor) -> Result<f64> {
+    let plan = plan.finish("measurement")?;
+    let mut best = f64::INFINITY;
+    for _ in 0..6 {
+        let start = Instant::now();
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        plan.record(&mut encoder, Frame { position: 0, tokens: 1 });
+        gpu.queue().submit([encoder.finish()]);
+        gpu.read(&output.buffer, 0, 4).await?; // waits for the queue
+        best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best)
 }

@@ -9,8 +9,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be opened or read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+
+    /// A file could not be written.
+    #[error("cannot write the file")]
+    Write { source: std::io::Error },
 
     /// The error lies in this file; the source says where.
     #[error("{}", path.display())]

@@ -2,8 +2,12 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod bench;
+#[cfg(feature = "builtin-model")]
+pub mod builtin;
+pub mod compare;
 pub mod error;
 pub mod formats;
+pub mod generate;
 pub mod gguf;
 pub mod gpu;
 pub mod kernel;
@@ -23,11 +27,13 @@ pub mod chat;
 pub mod tokenizer;
 
 pub use error::{Error, Result};
+pub use generate::{GenerateOptions, Generation, Stop};
 pub use gguf::Gguf;
 pub use gpu::{Gpu, GpuCard, GpuOptions, Profile};
 pub use kernels::KvFormat;
 pub use model::{Config, Model};
 #[cfg(not(target_arch = "wasm32"))]
 pub use pollster::block_on;
+pub use sampling::{Sampler, Sampling};
 pub use session::{Session, SessionOptions};
 pub use wgpu;

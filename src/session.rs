@@ -33,7 +33,8 @@ pub struct SessionOptions {
 pub struct Session {
     model: Model,
     context: u32,
-    position: u32,
+    /// All tokens so far; as many as there are positions in use.
+    tokens: Vec<u32>,
     caches: Vec<KvCache>,
     angles: Angles,
     /// One token a pass.
@@ -91,16 +92,32 @@ impl Session {
         let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;
         let greedy = Greedy::new(model, &decode, &prefill)?;
         let model = model.clone();
-        Ok(Session { model, context, position: 0, caches, angles, decode, prefill, all: None, greedy, last: None })
+        Ok(Session {
+            model,
+            context,
+            tokens: Vec::new(),
+            caches,
+            angles,
+            decode,
+            prefill,
+            all: None,
+            greedy,
+            last: None,
+        })
     }
 
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Tokens in the sequence so far.
+    /// How many tokens the sequence has so far.
     pub fn position(&self) -> u32 {
-        self.position
+        self.tokens.len() as u32
+    }
+
+    /// The tokens of the sequence so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// The most tokens that the sequence can hold.
@@ -120,10 +137,19 @@ impl Session {
 
     /// Forgets all tokens from `position` on; later tokens overwrite them.
     pub fn truncate(&mut self, position: u32) {
-        if position < self.position {
-            self.position = position;
+        if position < self.position() {
+            self.tokens.truncate(position as usize);
             self.last = None;
         }
+    }
+
+    /// Keeps what the sequence shares with `tokens` from the start, forgets the rest, and gives the tokens that are
+    /// left to append: at least the last one, whose logits are wanted.
+    pub fn reuse<'a>(&mut self, tokens: &'a [u32]) -> &'a [u32] {
+        let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let keep = shared.min(tokens.len().saturating_sub(1));
+        self.truncate(keep as u32);
+        &tokens[keep..]
     }
 
     /// Runs tokens through the model, after those before. The work is submitted, not awaited.
@@ -135,13 +161,13 @@ impl Session {
         self.check(tokens)?;
         let chunk = self.prefill.plan.max_tokens as usize;
         for tokens in tokens.chunks(chunk) {
-            let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+            let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
             let (stage, last) = match tokens.len() {
                 1 => (&self.decode, Last::Decode),
                 _ => (&self.prefill, Last::Prefill),
             };
             stage.submit(&self.model, tokens, frame);
-            self.position += frame.tokens;
+            self.tokens.extend_from_slice(tokens);
             self.last = Some(last);
         }
         self.model.gpu().check()
@@ -166,13 +192,13 @@ impl Session {
         }
         let Some(stage) = &self.all else { return Ok(()) };
         for tokens in tokens.chunks(stage.plan.max_tokens as usize) {
-            let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+            let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
             stage.submit(&self.model, tokens, frame);
             let logits = stage.activations.logits.read(self.model.gpu(), frame.tokens).await?;
             for (i, row) in logits.chunks(self.model.config().vocab_size as usize).enumerate() {
-                each(self.position + i as u32, row);
+                each(frame.position + i as u32, row);
             }
-            self.position += frame.tokens;
+            self.tokens.extend_from_slice(tokens);
         }
         self.last = None;
         self.model.gpu().check()
@@ -195,7 +221,7 @@ impl Session {
         if words[2] != 0 {
             let id = words[2] - 1;
             let value = self.logits().await?.get(id as usize).copied().unwrap_or(f32::NAN);
-            return Err(Error::NotFinite { position: self.position - 1, id, value });
+            return Err(Error::NotFinite { position: self.position() - 1, id, value });
         }
         Ok(words[0])
     }
@@ -209,9 +235,9 @@ impl Session {
             return Err(Error::Argument { what: "tokens to capture".into(), expected, got: tokens.len().to_string() });
         }
         self.model.gpu().queue().write_buffer(&stage.activations.ids, 0, bytemuck::cast_slice(tokens));
-        let frame = Frame { position: self.position, tokens: tokens.len() as u32 };
+        let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
         stage.plan.capture(frame, each).await?;
-        self.position += frame.tokens;
+        self.tokens.extend_from_slice(tokens);
         self.last = Some(if tokens.len() == 1 { Last::Decode } else { Last::Prefill });
         Ok(())
     }
@@ -220,7 +246,7 @@ impl Session {
         self.last.ok_or_else(|| Error::Argument {
             what: "logits".into(),
             expected: "tokens appended before".into(),
-            got: format!("none since position {}", self.position),
+            got: format!("none since position {}", self.position()),
         })
     }
 
@@ -233,10 +259,10 @@ impl Session {
             let expected = format!("below the vocabulary's {vocab}");
             return Err(Error::Argument { what: "token id".into(), expected, got: id.to_string() });
         }
-        if tokens.len() as u64 > (self.context - self.position) as u64 {
+        if tokens.len() as u64 > (self.context - self.position()) as u64 {
             return Err(Error::ContextFull {
                 context: self.context,
-                position: self.position,
+                position: self.position(),
                 tokens: tokens.len() as u32,
                 hint: "Choose a larger context, or shorten the prompt".into(),
             });

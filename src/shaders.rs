@@ -31,6 +31,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("matmul_lane.wgsl", include_str!("../shaders/matmul_lane.wgsl")),
     ("matvec.wgsl", include_str!("../shaders/matvec.wgsl")),
     ("matvec_lane.wgsl", include_str!("../shaders/matvec_lane.wgsl")),
+    ("multiply_add.wgsl", include_str!("../shaders/multiply_add.wgsl")),
     ("reduce/shared.wgsl", include_str!("../shaders/reduce/shared.wgsl")),
     ("reduce/subgroup.wgsl", include_str!("../shaders/reduce/subgroup.wgsl")),
     ("rms_norm.wgsl", include_str!("../shaders/rms_norm.wgsl")),

@@ -2,11 +2,9 @@
 //! profile of the device. A failing row names kernel, profile and size.
 
 mod common;
-#[path = "common/gpu.rs"]
-mod gpu;
 
+use common::gpu::*;
 use common::{Random, Table, close};
-use gpu::*;
 use peregrine::formats::Format;
 use peregrine::kernels::kv_store::KvCache;
 use peregrine::kernels::linear::{Linear, linear_with};

@@ -20,6 +20,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["frame.wgsl", "add_bias.wgsl"]], add_bias::AddBiasParams::FIELDS);
     add(&[&["frame.wgsl", "rope.wgsl"]], rope::RopeParams::FIELDS);
     add(&[&["frame.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["multiply_add.wgsl"]], multiply_add::MultiplyAddParams::FIELDS);
     add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
     add(&[&["top_k.wgsl"]], top_k::TopKParams::FIELDS);
     for reduce in reduces {

@@ -3,8 +3,11 @@
 
 mod read;
 mod sniff;
+#[cfg(not(target_arch = "wasm32"))]
+mod split;
 mod types;
 mod value;
+mod write;
 
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -13,6 +16,7 @@ use std::sync::Arc;
 pub use read::dims;
 pub use types::TensorType;
 pub use value::{Array, Strings, Value};
+pub use write::Writer;
 
 /// One tensor of the table. `shape` is in GGUF's order: shape[0] is the length of a row.
 #[derive(Debug, Clone)]
@@ -60,6 +64,25 @@ enum Bytes {
     Static(&'static [u8]),
 }
 
+impl Bytes {
+    /// Maps a file.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn open(path: &std::path::Path) -> Result<Bytes> {
+        let io = |source| Error::Io { path: path.into(), source };
+        let file = std::fs::File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.is_dir() {
+            return Err(io(std::io::Error::new(
+                std::io::ErrorKind::IsADirectory,
+                "it is a folder; name the .gguf file inside it",
+            )));
+        }
+        // SAFETY: the map is read only. A file that another program cuts while we read it raises SIGBUS;
+        // no reader of mapped files can rule that out.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
+        Ok(Bytes::Map(Arc::new(map)))
+    }
+}
+
 impl std::ops::Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
@@ -94,12 +117,17 @@ impl Gguf {
     #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Gguf> {
         let path = path.as_ref();
-        let io = |source| Error::Io { path: path.into(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
-        // SAFETY: the map is read only. A file that another program cuts while we read it raises SIGBUS;
-        // no reader of mapped files can rule that out.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
-        Gguf::from_part(Bytes::Map(Arc::new(map))).map_err(|e| e.in_file(path))
+        let bytes = Bytes::open(path)?;
+        let read = || {
+            let header = read::read(&bytes)?;
+            let place = split::Place::of(&header)?;
+            let mut gguf = Gguf::from_header(bytes, header)?;
+            if let Some(place) = place {
+                split::open_others(&mut gguf, path, &place)?;
+            }
+            Ok(gguf)
+        };
+        read().map_err(|e: Error| e.in_file(path))
     }
 
     /// Reads a whole file that is in memory.
@@ -114,8 +142,16 @@ impl Gguf {
 
     fn from_part(bytes: Bytes) -> Result<Gguf> {
         let header = read::read(&bytes)?;
+        #[cfg(not(target_arch = "wasm32"))]
+        if let Some(place) = split::Place::of(&header)? {
+            return Err(split::refuse(&place));
+        }
+        Gguf::from_header(bytes, header)
+    }
+
+    fn from_header(bytes: Bytes, header: Header) -> Result<Gguf> {
         let mut gguf = Gguf {
-            parts: vec![(bytes, header.data_start)],
+            parts: Vec::new(),
             version: header.version,
             alignment: header.alignment,
             metadata: header.metadata,
@@ -123,17 +159,22 @@ impl Gguf {
             tensors: Vec::new(),
             names: HashMap::new(),
         };
-        gguf.add_tensors(header.tensors)?;
+        gguf.add_part(bytes, header.data_start, header.tensors)?;
         Ok(gguf)
     }
 
-    fn add_tensors(&mut self, tensors: Vec<TensorInfo>) -> Result<()> {
+    fn add_part(&mut self, bytes: Bytes, data_start: usize, tensors: Vec<TensorInfo>) -> Result<()> {
+        let part = self.parts.len();
         for tensor in tensors {
             if self.names.insert(tensor.name.clone(), self.tensors.len()).is_some() {
-                return Err(Error::gguf(0, format!("duplicate tensor {}", tensor.name)));
+                return Err(Error::gguf(
+                    data_start + tensor.offset as usize,
+                    format!("duplicate tensor {}", tensor.name),
+                ));
             }
-            self.tensors.push(tensor);
+            self.tensors.push(TensorInfo { part, ..tensor });
         }
+        self.parts.push((bytes, data_start));
         Ok(())
     }
 

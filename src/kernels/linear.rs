@@ -51,7 +51,7 @@ impl Linear {
             Linear::Matvec => (4, 1),
             Linear::MatvecLane => (64, 1),
             Linear::Matmul => (32, 32),
-            Linear::MatmulLane => (64, 8),
+            Linear::MatmulLane => (256, 8),
         }
     }
 }

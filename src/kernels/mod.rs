@@ -7,6 +7,7 @@ pub mod attention;
 pub mod embed;
 pub mod kv_store;
 pub mod linear;
+pub mod multiply_add;
 pub mod rms_norm;
 pub mod rope;
 pub mod softmax;

@@ -40,15 +40,41 @@ impl Architecture {
 
     fn from_gguf(gguf: &Gguf) -> Result<Architecture> {
         let key = "general.architecture";
-        let Some(name) = gguf.str(key)? else {
+        let kind = gguf.str("general.type").unwrap_or(None).unwrap_or("model");
+        let name = gguf.str(key)?.unwrap_or_default();
+        if let Some(other) = other_kind(kind, name) {
+            return Err(other);
+        }
+        if name.is_empty() {
             let hint = "the file is very old or no language model; convert the original model again".into();
             return Err(Error::MissingKey { key: key.into(), hint });
-        };
+        }
         Architecture::ALL.into_iter().find(|architecture| architecture.name() == name).ok_or_else(|| {
             let known = Architecture::ALL.map(Architecture::name).join(", ");
             Error::Unsupported { what: format!("architecture {name:?}"), hint: format!("Known are {known}") }
         })
     }
+}
+
+/// GGUF files that are no language model, though they come in the same folders under similar names.
+fn other_kind(kind: &str, architecture: &str) -> Option<Error> {
+    let (what, hint) = match (kind, architecture) {
+        ("adapter", _) => ("a LoRA adapter, which only changes another model", "Give the model that it was made for"),
+        ("mmproj", _) | (_, "clip") => (
+            "a projector (mmproj) for images or sound, not a language model",
+            "Give the language model that it belongs to",
+        ),
+        ("imatrix", _) | (_, "imatrix") => {
+            ("an importance matrix for quantizing, not a model", "Give the model itself")
+        }
+        (_, "controlvector") => ("a control vector, which only steers another model", "Give the model itself"),
+        (_, name) if name.contains("bert") || name == "t5encoder" => {
+            let what = format!("{name} is an embedding model, not one that generates text");
+            return Some(Error::Unsupported { what, hint: "Take a model made for generating text".into() });
+        }
+        _ => return None,
+    };
+    Some(Error::Unsupported { what: format!("this is {what}"), hint: hint.into() })
 }
 
 /// The numbers of a model. Dims: C channels (embedding length), H heads, KV kv heads, D head size, F feed-forward,
@@ -204,7 +230,11 @@ impl Keys<'_> {
                 array.get(block).and_then(|value| value.as_u64()).and_then(|number| u32::try_from(number).ok());
             let Some(number) = number.filter(|number| range.contains(number)) else {
                 let expected = format!("{} for block {block}", bounds(&range));
-                let got = array.get(block).map_or_else(String::new, |value| format!("{value:?}"));
+                let got = array.get(block).map_or_else(String::new, |value| match (value.as_u64(), value.as_f32()) {
+                    (Some(number), _) => number.to_string(),
+                    (None, Some(number)) => number.to_string(),
+                    (None, None) => value.kind(),
+                });
                 return Err(self.bad(name, expected, got));
             };
             numbers.push(number);
@@ -230,7 +260,7 @@ impl Keys<'_> {
     fn head_size(&self, embedding_length: u32, heads: u32) -> Result<u32> {
         let head_size = match self.optional_number("attention.key_length", 1..=MAX_HEAD_SIZE)? {
             Some(key_length) => key_length,
-            None if embedding_length % heads == 0 => embedding_length / heads,
+            None if embedding_length.is_multiple_of(heads) => embedding_length / heads,
             None => {
                 let expected =
                     format!("a divisor of the embedding length {embedding_length}, as no key_length is given");

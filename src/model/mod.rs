@@ -6,6 +6,7 @@ pub mod forward;
 mod load;
 pub mod rope;
 pub mod state;
+pub mod tensors;
 pub mod weights;
 
 pub use config::{Architecture, Config};

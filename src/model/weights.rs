@@ -1,11 +1,12 @@
 //! Weights: a model's tensors on the GPU, which do not change while it runs.
 
 use super::config::Config;
+use super::tensors::{Found, Tensors};
 use crate::error::{Error, Result};
-use crate::formats::Format;
-use crate::gguf::{Gguf, TensorInfo, dims};
+use crate::gguf::Gguf;
 use crate::gpu::Gpu;
 use crate::weight::{Vector, Weight};
+use std::collections::HashMap;
 
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
 /// V vocabulary.
@@ -41,8 +42,12 @@ pub struct Affine {
 impl Weights {
     /// Sends every tensor up, one after another, in pieces; `progress(done, total)` counts bytes of the file.
     pub fn upload(gpu: &Gpu, gguf: &Gguf, config: &Config, progress: &mut dyn FnMut(u64, u64)) -> Result<Weights> {
-        let total = gguf.tensors().iter().map(|t| t.size).sum();
-        let mut loader = Loader { gpu, gguf, done: 0, total, progress };
+        let tensors = Tensors::find(gguf, config)?;
+        tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        let total = tensors.found.iter().map(|found| found.info.size).sum();
+        let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
+        let mut loader = Loader { gpu, gguf, tensors, done: 0, total, progress };
+
         let token_embd = loader.matrix("token_embd.weight")?;
         let mut blocks = Vec::new();
         for b in 0..config.block_count {
@@ -52,8 +57,8 @@ impl Weights {
                 attn_q: loader.affine(&name("attn_q"))?,
                 attn_k: loader.affine(&name("attn_k"))?,
                 attn_v: loader.affine(&name("attn_v"))?,
-                attn_q_norm: loader.optional_vector(&name("attn_q_norm.weight"))?,
-                attn_k_norm: loader.optional_vector(&name("attn_k_norm.weight"))?,
+                attn_q_norm: loader.optional(&name("attn_q_norm.weight"))?,
+                attn_k_norm: loader.optional(&name("attn_k_norm.weight"))?,
                 attn_output: loader.affine(&name("attn_output"))?,
                 ffn_norm: loader.vector(&name("ffn_norm.weight"))?,
                 ffn_gate: loader.affine(&name("ffn_gate"))?,
@@ -61,13 +66,13 @@ impl Weights {
                 ffn_down: loader.affine(&name("ffn_down"))?,
             });
         }
-        let output = gguf.tensor("output.weight").is_some().then(|| loader.matrix("output.weight")).transpose()?;
+        let untied = loader.tensors.contains_key("output.weight");
         Ok(Weights {
             token_embd,
             output_norm: loader.vector("output_norm.weight")?,
-            output,
+            output: untied.then(|| loader.matrix("output.weight")).transpose()?,
             blocks,
-            rope_freqs: gguf.tensor("rope_freqs.weight").map(|t| floats(gguf, t)).transpose()?,
+            rope_freqs: loader.tensors.get("rope_freqs.weight").map(|found| floats(gguf, found)),
         })
     }
 
@@ -89,58 +94,45 @@ impl Weights {
 struct Loader<'a> {
     gpu: &'a Gpu,
     gguf: &'a Gguf,
+    tensors: HashMap<String, Found<'a>>, // by name; shapes and formats are checked
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
-impl Loader<'_> {
-    fn find(&self, name: &str) -> Result<&TensorInfo> {
-        let hint = "the file is incomplete, or of another architecture than it says".into();
-        self.gguf.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.into(), hint })
+impl<'a> Loader<'a> {
+    fn take(&mut self, name: &str) -> Result<Found<'a>> {
+        let missing = || Error::MissingTensor { name: name.into(), hint: "the model has no such tensor".into() };
+        let found = self.tensors.remove(name).ok_or_else(missing)?;
+        self.done += found.info.size;
+        (self.progress)(self.done, self.total);
+        Ok(found)
     }
 
     fn matrix(&mut self, name: &str) -> Result<Weight> {
-        let tensor = self.find(name)?.clone();
-        let format = format_of(&tensor)?;
-        let (rows, cols) = (tensor.rows() as u32, tensor.shape[0] as u32);
-        let weight = Weight::upload(self.gpu, name, format, rows, cols, self.gguf.data(&tensor))?;
-        self.count(&tensor);
-        Ok(weight)
+        let found = self.take(name)?;
+        let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
+        Weight::upload(self.gpu, name, found.format, rows, cols, self.gguf.data(found.info))
     }
 
     fn vector(&mut self, name: &str) -> Result<Vector> {
-        let tensor = self.find(name)?.clone();
-        let vector = Vector::upload(self.gpu, name, &floats(self.gguf, &tensor)?)?;
-        self.count(&tensor);
-        Ok(vector)
+        let found = self.take(name)?;
+        Vector::upload(self.gpu, name, &floats(self.gguf, &found))
     }
 
-    fn optional_vector(&mut self, name: &str) -> Result<Option<Vector>> {
-        self.gguf.tensor(name).is_some().then(|| self.vector(name)).transpose()
+    fn optional(&mut self, name: &str) -> Result<Option<Vector>> {
+        self.tensors.contains_key(name).then(|| self.vector(name)).transpose()
     }
 
     fn affine(&mut self, name: &str) -> Result<Affine> {
         let weight = self.matrix(&format!("{name}.weight"))?;
-        Ok(Affine { weight, bias: self.optional_vector(&format!("{name}.bias"))? })
-    }
-
-    fn count(&mut self, tensor: &TensorInfo) {
-        self.done += tensor.size;
-        (self.progress)(self.done, self.total);
+        Ok(Affine { weight, bias: self.optional(&format!("{name}.bias"))? })
     }
 }
 
-fn format_of(tensor: &TensorInfo) -> Result<Format> {
-    Format::from_type(tensor.kind).ok_or_else(|| Error::Unsupported {
-        what: format!("tensor {} ({}) has the type {}", tensor.name, dims(&tensor.shape), tensor.kind.name()),
-        hint: format!("Supported are {}", Format::ALL.map(Format::name).join(", ")),
-    })
-}
-
-/// A small tensor of any format as f32.
-fn floats(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
-    let mut values = vec![0.0; tensor.count() as usize];
-    format_of(tensor)?.decode(gguf.data(tensor), &mut values);
-    Ok(values)
+/// A small tensor as f32.
+fn floats(gguf: &Gguf, found: &Found) -> Vec<f32> {
+    let mut values = vec![0.0; found.info.count() as usize];
+    found.format.decode(gguf.data(found.info), &mut values);
+    values
 }

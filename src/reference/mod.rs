@@ -1,3 +1,7 @@
-//! Every op in plain loops on the CPU: what the kernels are tested against, and the text to read first.
+//! Every op in plain loops on the CPU, and a whole model made of them: what the kernels are tested against, and the
+//! text to read first.
 
+pub mod model;
 pub mod ops;
+
+pub use model::ReferenceModel;

@@ -62,6 +62,12 @@ impl Sampling {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
 
+    /// Whether the choice is the largest logit as it stands, which the GPU can make alone.
+    pub fn is_plain_greedy(&self) -> bool {
+        let penalties = self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
+        self.temperature == 0.0 && !penalties && self.barred.is_empty()
+    }
+
     fn check(&self) -> Result<()> {
         let within = |what: &str, value: f32, ok: bool, expected: &str| match ok && value.is_finite() {
             true => Ok(()),

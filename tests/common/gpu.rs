@@ -1,7 +1,7 @@
 //! What the GPU tests share: one device for the whole test binary, its profiles, poisoned outputs, random weights.
 
-use crate::common::Random;
-use half::f16;
+use super::Random;
+use super::tiny::random_weights;
 use peregrine::formats::Format;
 use peregrine::tensor::Tensor;
 use peregrine::weight::Weight;
@@ -65,48 +65,9 @@ pub fn read_guarded(tensor: &Tensor, rows: u32) -> Vec<f32> {
     data
 }
 
-/// Byte offsets of the halves (scales and minima) of a block.
-fn halves(format: Format) -> &'static [usize] {
-    match format {
-        Format::F32 | Format::F16 | Format::BF16 => &[],
-        Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
-        Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
-        Format::Q6_K => &[208],
-    }
-}
-
-/// Random blocks that use every bit pattern of the quants, with scales that keep the weights near 1.
-pub fn random_bytes(format: Format, random: &mut Random, weights: usize) -> Vec<u8> {
-    match format {
-        Format::F32 => (0..weights).flat_map(|_| (random.uniform() * 2.0 - 1.0).to_le_bytes()).collect(),
-        Format::F16 => (0..weights).flat_map(|_| f16::from_f32(random.uniform() * 2.0 - 1.0).to_le_bytes()).collect(),
-        Format::BF16 => {
-            (0..weights).flat_map(|_| half::bf16::from_f32(random.uniform() * 2.0 - 1.0).to_le_bytes()).collect()
-        }
-        _ => {
-            let size = format.block_bytes();
-            let mut bytes: Vec<u8> =
-                (0..weights / format.block_weights() * size).map(|_| random.below(256) as u8).collect();
-            let scale = match format {
-                Format::Q8_0 => 0.01,
-                Format::Q6_K => 0.0005,
-                Format::Q4_K | Format::Q5_K => 0.002,
-                _ => 0.1,
-            };
-            for block in bytes.chunks_mut(size) {
-                for &at in halves(format) {
-                    block[at..at + 2]
-                        .copy_from_slice(&f16::from_f32((random.uniform() * 2.0 - 1.0) * scale).to_le_bytes());
-                }
-            }
-            bytes
-        }
-    }
-}
-
 /// A random matrix on the GPU and its decoded weights [rows, cols].
 pub fn random_weight(gpu: &Gpu, format: Format, random: &mut Random, rows: u32, cols: u32) -> (Weight, Vec<f32>) {
-    let bytes = random_bytes(format, random, (rows * cols) as usize);
+    let bytes = random_weights(format, (rows * cols) as usize, 0.5, random);
     let mut floats = vec![0.0; (rows * cols) as usize];
     format.decode(&bytes, &mut floats);
     (Weight::upload(gpu, format.name(), format, rows, cols, &bytes).unwrap(), floats)

@@ -1,20 +1,32 @@
 //! What several test programs share: reference data, seeded numbers, comparison, tables that report every failing row.
 #![allow(dead_code)] // each test program uses a part
 
+pub mod cases;
+pub mod gpu;
+pub mod tiny;
+
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::path::PathBuf;
 
 /// A file of the reference data: from the folder that PEREGRINE_TEST_DATA names, else from tests/data.
-/// None, and a line on standard error, where neither has it.
-pub fn data(path: &str) -> Option<PathBuf> {
+pub fn find(path: &str) -> Option<PathBuf> {
     let ours = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"));
     let folders = std::env::var_os("PEREGRINE_TEST_DATA").map(PathBuf::from).into_iter().chain([ours]);
-    let found = folders.map(|folder| folder.join(path)).find(|path| path.exists());
+    folders.map(|folder| folder.join(path)).find(|path| path.exists())
+}
+
+/// [`find`], and a line on standard error where there is no such file.
+pub fn data(path: &str) -> Option<PathBuf> {
+    let found = find(path);
     if found.is_none() {
-        eprintln!("SKIPPED: {path} is neither in the folder PEREGRINE_TEST_DATA nor in tests/data");
+        skipped(path);
     }
     found
+}
+
+pub fn skipped(what: &str) {
+    eprintln!("SKIPPED: {what}: neither in the folder PEREGRINE_TEST_DATA nor in tests/data");
 }
 
 /// A JSON file of the reference data.
@@ -72,9 +84,8 @@ pub fn close(name: &str, got: &[f32], want: &[f32], abs: f32, rel: f32) -> Resul
     if got.len() != want.len() {
         return Err(format!("{name}: {} numbers, expected {}", got.len(), want.len()));
     }
-    let far = |(got, want): (f32, f32)| !((got - want).abs() <= abs + rel * want.abs());
-    let pair = |i: usize| (got[i], want[i]);
-    let bad: Vec<usize> = (0..got.len()).filter(|&i| far(pair(i))).collect();
+    let near = |i: usize| (got[i] - want[i]).abs() <= abs + rel * want[i].abs();
+    let bad: Vec<usize> = (0..got.len()).filter(|&i| !near(i)).collect();
     let largest = (0..got.len()).map(|i| (got[i] - want[i]).abs()).fold(0.0, f32::max);
     if bad.is_empty() {
         return Ok(largest);

@@ -1,0 +1,86 @@
+//! Models in several files: `PREFIX-00001-of-00003.gguf` and so on, as gguf-split writes them.
+
+use super::{Bytes, Gguf, Header, Value, read};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// What a file says of its place among the parts; None if it is whole.
+pub(super) struct Place {
+    /// From 0.
+    pub number: u64,
+    pub count: u64,
+}
+
+impl Place {
+    pub(super) fn of(header: &Header) -> Result<Option<Place>> {
+        let number = |key: &str| {
+            let value = header.keys.get(key).map(|&i| &header.metadata[i].1);
+            let wrong = |value: &Value| Error::Key {
+                key: key.into(),
+                expected: "an unsigned integer".into(),
+                got: value.kind(),
+            };
+            value.map(|value| value.as_u64().ok_or_else(|| wrong(value))).transpose()
+        };
+        let count = number("split.count")?.unwrap_or(1);
+        Ok((count > 1).then_some(Place { number: number("split.no")?.unwrap_or(0), count }))
+    }
+}
+
+/// The end of a part's name.
+fn suffix(number: u64, count: u64) -> String {
+    format!("-{:05}-of-{count:05}.gguf", number + 1)
+}
+
+/// A header that says it is one of several, but came without a path: its other parts cannot be found.
+pub(super) fn refuse(place: &Place) -> Error {
+    Error::Unsupported {
+        what: format!("part {} of a model in {} files, given alone", place.number + 1, place.count),
+        hint: "Open the first part by its path, with the others beside it".into(),
+    }
+}
+
+/// Adds the tensors of parts 2 to `count` to those of the first, which lie beside it.
+pub(super) fn open_others(gguf: &mut Gguf, first: &Path, place: &Place) -> Result<()> {
+    let name = first.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let own = suffix(place.number, place.count);
+    let Some(prefix) = name.strip_suffix(&own) else {
+        return Err(Error::Unsupported {
+            what: format!("split file name {name:?}: this is part {} of {}", place.number + 1, place.count),
+            hint: format!(
+                "Its name must end in {own} so that the other parts are found beside it; parts joined with cat do not load, join them with `llama-gguf-split --merge`"
+            ),
+        });
+    };
+    let path_of = |number: u64| first.with_file_name(format!("{prefix}{}", suffix(number, place.count)));
+    if place.number != 0 {
+        return Err(Error::Unsupported {
+            what: format!("part {} of a model in {} files", place.number + 1, place.count),
+            hint: format!("Give the first part, {}", path_of(0).display()),
+        });
+    }
+    for number in 1..place.count {
+        let path = path_of(number);
+        add(gguf, &path, place, number).map_err(|error| error.in_file(path))?;
+    }
+    let wanted = gguf.get("split.tensors.count").and_then(Value::as_u64).unwrap_or(gguf.tensors.len() as u64);
+    if wanted != gguf.tensors.len() as u64 {
+        let got = format!("{} in all {} parts", gguf.tensors.len(), place.count);
+        return Err(Error::Key { key: "split.tensors.count".into(), expected: wanted.to_string(), got });
+    }
+    Ok(())
+}
+
+fn add(gguf: &mut Gguf, path: &PathBuf, place: &Place, number: u64) -> Result<()> {
+    let bytes = Bytes::open(path)?;
+    let header = read::read(&bytes)?;
+    match Place::of(&header)? {
+        Some(other) if other.number == number && other.count == place.count => {}
+        other => {
+            let got = other.map_or_else(|| "a whole file".into(), |o| format!("part {} of {}", o.number + 1, o.count));
+            let expected = format!("part {} of {}", number + 1, place.count);
+            return Err(Error::Key { key: "split.no".into(), expected, got });
+        }
+    }
+    gguf.add_part(bytes, header.data_start, header.tensors)
+}

@@ -1,0 +1,217 @@
+//! Writes GGUF files, version 3: metadata of every kind, and tensors as bytes in any type.
+
+use super::{Array, TensorType, Value};
+use crate::error::{Error, Result};
+use std::io::Write;
+
+/// Collects what a file shall hold, in order; [`Writer::write`] writes it.
+#[derive(Debug, Clone)]
+pub struct Writer<'a> {
+    alignment: u32,
+    metadata: Vec<(String, Value)>,
+    tensors: Vec<NewTensor<'a>>,
+}
+
+#[derive(Debug, Clone)]
+struct NewTensor<'a> {
+    name: String,
+    shape: Vec<u64>,
+    kind: TensorType,
+    data: &'a [u8],
+}
+
+impl Default for Writer<'_> {
+    fn default() -> Self {
+        Writer { alignment: 32, metadata: Vec::new(), tensors: Vec::new() }
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub fn new() -> Writer<'a> {
+        Writer::default()
+    }
+
+    /// Sets a key, in place if it is there already.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> &mut Self {
+        let value = value.into();
+        match self.metadata.iter_mut().find(|entry| entry.0 == key) {
+            Some(entry) => entry.1 = value,
+            None => self.metadata.push((key.into(), value)),
+        }
+        self
+    }
+
+    /// Where tensors begin: at multiples of this power of two (32 unless set). Also writes the key that says so.
+    pub fn alignment(&mut self, alignment: u32) -> &mut Self {
+        self.alignment = alignment;
+        self.set("general.alignment", alignment)
+    }
+
+    /// Adds a tensor; `shape[0]` is the length of a row, `data` whole blocks of its type.
+    pub fn tensor(&mut self, name: &str, shape: &[u64], kind: TensorType, data: &'a [u8]) -> &mut Self {
+        self.tensors.push(NewTensor { name: name.into(), shape: shape.into(), kind, data });
+        self
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] if the file would not be read back: a bad alignment, data of another size than the shape
+    /// says; [`Error::Write`] for what `out` reports.
+    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        let header = self.header()?;
+        let mut at = header.len();
+        let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| Error::Write { source });
+        put(&header)?;
+        for tensor in &self.tensors {
+            put(tensor.data)?;
+            at += tensor.data.len();
+            let end = self.align(at);
+            put(&vec![0; end - at])?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// The whole file in memory.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Everything before the tensor data, padded to where that begins.
+    fn header(&self) -> Result<Vec<u8>> {
+        let argument =
+            |what: &str, expected: String, got: String| Err(Error::Argument { what: what.into(), expected, got });
+        if !self.alignment.is_power_of_two() {
+            return argument("alignment", "a power of two".into(), self.alignment.to_string());
+        }
+        let mut out = b"GGUF".to_vec();
+        out.extend(3u32.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.metadata.len() as u64).to_le_bytes());
+        for (key, value) in &self.metadata {
+            put_string(&mut out, key.as_bytes());
+            put_value(&mut out, value);
+        }
+        let mut offset = 0;
+        for NewTensor { name, shape, kind, data } in &self.tensors {
+            let weights: u64 = shape.iter().product();
+            let size = kind.block().map(|(block, bytes)| weights / block * bytes);
+            if size != Some(data.len() as u64) {
+                let expected = format!("{size:?} bytes for {} weights of {}", super::dims(shape), kind.name());
+                return argument(&format!("data of tensor {name}"), expected, data.len().to_string());
+            }
+            put_string(&mut out, name.as_bytes());
+            out.extend((shape.len() as u32).to_le_bytes());
+            shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
+            out.extend(kind.0.to_le_bytes());
+            out.extend((offset as u64).to_le_bytes());
+            offset = self.align(offset + data.len());
+        }
+        out.resize(self.align(out.len()), 0);
+        Ok(out)
+    }
+
+    fn align(&self, at: usize) -> usize {
+        at.next_multiple_of(self.alignment as usize)
+    }
+}
+
+fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text);
+}
+
+/// The number of the value's type, then the value.
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    macro_rules! number {
+        ($kind:literal, $number:expr) => {{
+            out.extend(($kind as u32).to_le_bytes());
+            out.extend($number.to_le_bytes());
+        }};
+    }
+    match value {
+        Value::U8(v) => number!(0, v),
+        Value::I8(v) => number!(1, v),
+        Value::U16(v) => number!(2, v),
+        Value::I16(v) => number!(3, v),
+        Value::U32(v) => number!(4, v),
+        Value::I32(v) => number!(5, v),
+        Value::F32(v) => number!(6, v),
+        Value::Bool(v) => number!(7, (*v as u8)),
+        Value::String(text) => {
+            out.extend(8u32.to_le_bytes());
+            put_string(out, text);
+        }
+        Value::Array(array) => {
+            out.extend(9u32.to_le_bytes());
+            put_array(out, array);
+        }
+        Value::U64(v) => number!(10, v),
+        Value::I64(v) => number!(11, v),
+        Value::F64(v) => number!(12, v),
+    }
+}
+
+/// The number of the elements' type, their count, the elements.
+fn put_array(out: &mut Vec<u8>, array: &Array) {
+    let count = array.len() as u64;
+    let mut head = |kind: u32| {
+        out.extend(kind.to_le_bytes());
+        out.extend(count.to_le_bytes());
+    };
+    macro_rules! numbers {
+        ($kind:literal, $list:expr) => {{
+            head($kind);
+            $list.iter().for_each(|v| out.extend(v.to_le_bytes()));
+        }};
+    }
+    match array {
+        Array::U8(list) => numbers!(0, list),
+        Array::I8(list) => numbers!(1, list),
+        Array::U16(list) => numbers!(2, list),
+        Array::I16(list) => numbers!(3, list),
+        Array::U32(list) => numbers!(4, list),
+        Array::I32(list) => numbers!(5, list),
+        Array::F32(list) => numbers!(6, list),
+        Array::Bool(list) => {
+            head(7);
+            out.extend(list.iter().map(|&v| v as u8));
+        }
+        Array::String(list) => {
+            head(8);
+            list.iter().for_each(|text| put_string(out, text));
+        }
+        Array::Array(list) => {
+            head(9);
+            list.iter().for_each(|inner| put_array(out, inner));
+        }
+        Array::U64(list) => numbers!(10, list),
+        Array::I64(list) => numbers!(11, list),
+        Array::F64(list) => numbers!(12, list),
+    }
+}
+
+macro_rules! into_value {
+    ($($type:ty => $make:expr,)*) => {
+        $(impl From<$type> for Value {
+            fn from(value: $type) -> Value {
+                $make(value)
+            }
+        })*
+    };
+}
+into_value! {
+    u32 => Value::U32,
+    i32 => Value::I32,
+    u64 => Value::U64,
+    f32 => Value::F32,
+    bool => Value::Bool,
+    &str => |text: &str| Value::String(text.into()),
+    String => |text: String| Value::String(text.into()),
+    Array => Value::Array,
+    Vec<u32> => |list| Value::Array(Array::U32(list)),
+    Vec<i32> => |list| Value::Array(Array::I32(list)),
+    Vec<f32> => |list| Value::Array(Array::F32(list)),
+    super::Strings => |list| Value::Array(Array::String(list)),
+}

@@ -1,0 +1,168 @@
+//! A whole model on the CPU in f32: what the GPU must compute, written so that it can be read beside the paper.
+//! Weights are decoded to f32 once; nothing is fused, cached or skipped beyond the KV cache.
+
+use super::ops;
+use crate::error::{Error, Result};
+use crate::gguf::Gguf;
+use crate::model::tensors::Tensors;
+use crate::model::{Config, Rope};
+use std::collections::HashMap;
+
+/// Config, weights and state of one sequence. Dims as in [`Config`], and T tokens of one call.
+pub struct ReferenceModel {
+    config: Config,
+    rope: Rope,
+    weights: HashMap<String, Weight>, // by GGUF's name
+    keys: Vec<Vec<f32>>,              // for each block [position, KV, D]
+    values: Vec<Vec<f32>>,            // for each block [position, KV, D]
+    position: usize,
+}
+
+/// A tensor, rows one after another.
+struct Weight {
+    values: Vec<f32>,
+    row_length: usize,
+}
+
+impl ReferenceModel {
+    /// Decodes all weights: 4 bytes for each, so this is for models of some hundred million at most.
+    /// The errors are those of [`Config::from_gguf`] and [`Tensors::find`].
+    pub fn from_gguf(gguf: &Gguf) -> Result<ReferenceModel> {
+        let config = Config::from_gguf(gguf)?;
+        let mut weights = HashMap::new();
+        for tensor in Tensors::find(gguf, &config)?.found {
+            let mut values = vec![0.0; tensor.info.count() as usize];
+            tensor.format.decode(gguf.data(tensor.info), &mut values);
+            weights.insert(tensor.slot.name, Weight { values, row_length: tensor.slot.shape[0] as usize });
+        }
+        let rope = Rope::new(&config.rope, weights.get("rope_freqs.weight").map(|w: &Weight| w.values.as_slice()))?;
+        let blocks = config.block_count as usize;
+        Ok(ReferenceModel {
+            config,
+            rope,
+            weights,
+            keys: vec![Vec::new(); blocks],
+            values: vec![Vec::new(); blocks],
+            position: 0,
+        })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many tokens have been appended.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Forgets every token from `position` on.
+    pub fn truncate(&mut self, position: usize) {
+        self.position = self.position.min(position);
+    }
+
+    /// Appends tokens and gives the logits after each of them. ids `[T]` -> `[T, V]`.
+    /// An id outside the vocabulary is [`Error::Argument`].
+    pub fn append(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        self.append_traced(ids, &mut |_, _| {})
+    }
+
+    /// [`append`](ReferenceModel::append) that hands out every intermediate `[T, ..]` under the label that its step has
+    /// in a [`Plan`](crate::plan::Plan): "blk.0.attn_q".
+    pub fn append_traced(&mut self, ids: &[u32], trace: &mut dyn FnMut(&str, &[f32])) -> Result<Vec<f32>> {
+        if let Some(id) = ids.iter().find(|&&id| id >= self.config.vocab_size) {
+            let expected = format!("an id below the vocabulary's {}", self.config.vocab_size);
+            return Err(Error::Argument { what: "token id".into(), expected, got: id.to_string() });
+        }
+        let (c, v, eps) = (self.config.embedding_length as usize, self.config.vocab_size as usize, self.config.rms_eps);
+        let positions: Vec<u32> = (self.position..self.position + ids.len()).map(|position| position as u32).collect();
+
+        let mut x = ops::embed(self.weight("token_embd.weight"), ids, c); // [T, C]
+        trace("embed", &x);
+        for block in 0..self.config.block_count as usize {
+            x = self.block(block, x, &positions, &mut |name, values| trace(&format!("blk.{block}.{name}"), values));
+        }
+        self.position += ids.len();
+
+        let h = ops::rms_norm(&x, self.weight("output_norm.weight"), eps); // [T, C]
+        trace("output_norm", &h);
+        let tied = !self.weights.contains_key("output.weight"); // then the embedding is the output head as well
+        let output = self.weight(if tied { "token_embd.weight" } else { "output.weight" }); // [V, C]
+        let logits = ops::matmul(&h, output, ids.len(), c, v); // [T, V]
+        trace("logits", &logits);
+        Ok(logits)
+    }
+
+    /// One transformer block. x `[T, C]` -> `[T, C]`.
+    fn block(&mut self, i: usize, x: Vec<f32>, positions: &[u32], trace: &mut dyn FnMut(&str, &[f32])) -> Vec<f32> {
+        let (h, kv) = (self.config.heads[i] as usize, self.config.kv_heads[i] as usize);
+        let (d, eps) = (self.config.head_size as usize, self.config.rms_eps);
+        let mut step = |name: &str, values: Vec<f32>| {
+            trace(name, &values);
+            values
+        };
+
+        // Attention
+        let normed = step("attn_norm", ops::rms_norm(&x, self.block_weight(i, "attn_norm"), eps)); // [T, C]
+        let mut q = self.linear(i, "attn_q", &normed, &mut step); // [T, H, D]
+        let mut k = self.linear(i, "attn_k", &normed, &mut step); // [T, KV, D]
+        let v = self.linear(i, "attn_v", &normed, &mut step); // [T, KV, D]
+        if self.has(i, "attn_q_norm.weight") {
+            q = step("attn_q_norm", ops::rms_norm(&q, self.block_weight(i, "attn_q_norm"), eps)); // each head by itself
+        }
+        if self.has(i, "attn_k_norm.weight") {
+            k = step("attn_k_norm", ops::rms_norm(&k, self.block_weight(i, "attn_k_norm"), eps));
+        }
+        let q = step("rope_q", ops::rope(&q, positions, h, d, &self.rope));
+        let k = step("rope_k", ops::rope(&k, positions, kv, d, &self.rope));
+
+        let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
+        let rows = self.position + positions.len();
+        keys.resize(rows * kv * d, 0.0);
+        values.resize(rows * kv * d, 0.0);
+        ops::kv_store(keys, &k, self.position, kv, d);
+        ops::kv_store(values, &v, self.position, kv, d);
+
+        let attended = step("attn", ops::attention(&q, keys, values, self.position, h, kv, d)); // [T, H, D]
+        let branch = self.linear(i, "attn_output", &attended, &mut step); // [T, C]
+        let x = step("attn_residual", ops::add(&x, &branch)); // [T, C]
+
+        // Feed-forward
+        let normed = step("ffn_norm", ops::rms_norm(&x, self.block_weight(i, "ffn_norm"), eps)); // [T, C]
+        let gate = self.linear(i, "ffn_gate", &normed, &mut step); // [T, F]
+        let up = self.linear(i, "ffn_up", &normed, &mut step); // [T, F]
+        let hidden = step("swiglu", ops::swiglu(&gate, &up)); // [T, F]
+        let branch = self.linear(i, "ffn_down", &hidden, &mut step); // [T, C]
+        step("ffn_residual", ops::add(&x, &branch)) // [T, C]
+    }
+
+    /// x times the block's weight of this name, plus its bias if it has one. x `[T, K]` -> `[T, N]`.
+    fn linear(
+        &self,
+        block: usize,
+        name: &str,
+        x: &[f32],
+        step: &mut impl FnMut(&str, Vec<f32>) -> Vec<f32>,
+    ) -> Vec<f32> {
+        let weight = &self.weights[&format!("blk.{block}.{name}.weight")]; // [N, K]
+        let (k, n) = (weight.row_length, weight.values.len() / weight.row_length);
+        let y = step(name, ops::matmul(x, &weight.values, x.len() / k, k, n));
+        match self.weights.get(&format!("blk.{block}.{name}.bias")) {
+            Some(bias) => step(&format!("{name}.bias"), ops::add_bias(&y, &bias.values)),
+            None => y,
+        }
+    }
+
+    fn has(&self, block: usize, name: &str) -> bool {
+        self.weights.contains_key(&format!("blk.{block}.{name}"))
+    }
+
+    fn block_weight(&self, block: usize, name: &str) -> &[f32] {
+        self.weight(&format!("blk.{block}.{name}.weight"))
+    }
+
+    /// A tensor that is there: Tensors::find has checked it.
+    fn weight(&self, name: &str) -> &[f32] {
+        &self.weights[name].values
+    }
+}

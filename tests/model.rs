@@ -1,0 +1,252 @@
+//! Whole models on the GPU: against the independent reference's numbers, against the CPU reference in every format,
+//! and against themselves (prefill, decode and all-positions passes give the same).
+
+mod common;
+
+use common::cases::{Engine, Loader, chain};
+use common::gpu::{gpu, profiles};
+use common::tiny::TinyModel;
+use common::{Random, Table, assert_close, close};
+use peregrine::compare::compare;
+use peregrine::formats::Format;
+use peregrine::model::Architecture;
+use peregrine::reference::{ReferenceModel, ops};
+use peregrine::{Error, Gguf, Gpu, Model, Session, SessionOptions, block_on};
+use std::path::Path;
+
+impl Engine for Session {
+    fn append(&mut self, ids: &[u32]) -> Result<Vec<f32>, String> {
+        block_on(Session::append(self, ids)).map_err(|e| chain(&e))?;
+        let logits = block_on(self.logits()).map_err(|e| chain(&e))?;
+        // the choice on the GPU is the choice from the logits that come back
+        match block_on(self.greedy()) {
+            Ok(id) if id == ops::argmax(&logits, logits.len())[0] => {}
+            Ok(id) => {
+                return Err(format!("the GPU chose {id}, the logits say {:?}", ops::argmax(&logits, logits.len())));
+            }
+            Err(e) => return Err(chain(&e)),
+        }
+        Ok(logits)
+    }
+
+    fn reset(&mut self) {
+        self.truncate(0);
+    }
+}
+
+fn open(gpu: &Gpu, gguf: &Gguf, options: &SessionOptions) -> Result<Session, Error> {
+    block_on(Model::load(gpu, gguf, |_, _| {}))?.session(options)
+}
+
+fn exact() -> SessionOptions {
+    SessionOptions { exact: true, context: Some(256), ..Default::default() }
+}
+
+/// f32 throughout: what the references are compared with.
+fn load_exact(path: &Path) -> Result<Box<dyn Engine>, String> {
+    let session = Gguf::open(path).and_then(|gguf| open(gpu(), &gguf, &exact()));
+    Ok(Box::new(session.map_err(|e| chain(&e))?))
+}
+
+const EXACT: Loader = Loader { load: &load_exact, tolerance: 2e-3, margin: 0.02 };
+
+#[test]
+fn tiny_models_in_every_format() {
+    EXACT.tiny_models();
+}
+
+#[test]
+fn stories260k() {
+    EXACT.stories260k();
+}
+
+#[test]
+fn built_in_model() {
+    EXACT.built_in_model();
+}
+
+#[test]
+fn variants() {
+    EXACT.variants();
+}
+
+#[test]
+fn smollm2() {
+    EXACT.smollm2(32);
+}
+
+/// With the defaults (f16 cache) greedy ids agree wherever the margin exceeds 0.3.
+#[test]
+fn smollm2_with_the_defaults() {
+    let load = |path: &Path| -> Result<Box<dyn Engine>, String> {
+        let options = SessionOptions { context: Some(256), ..Default::default() };
+        let session = Gguf::open(path).and_then(|gguf| open(gpu(), &gguf, &options));
+        Ok(Box::new(session.map_err(|e| chain(&e))?))
+    };
+    Loader { load: &load, tolerance: 0.1, margin: 0.3 }.smollm2(32);
+}
+
+fn reference_logits(gguf: &Gguf, ids: &[u32]) -> Vec<f32> {
+    ReferenceModel::from_gguf(gguf).and_then(|mut model| model.append(ids)).unwrap()
+}
+
+/// Logits are close to 1 in size, so relative means relative to the largest of the row.
+fn close_relative(name: &str, got: &[f32], want: &[f32], rel: f32) -> Result<(), String> {
+    let largest = want.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+    close(name, got, want, rel * largest, 0.0).map(drop)
+}
+
+#[test]
+fn every_architecture_in_every_format_equals_the_reference() {
+    let mut table = Table::new("architectures x formats");
+    for architecture in Architecture::ALL {
+        for format in Format::ALL {
+            let gguf = TinyModel::new(architecture, format, 11).gguf();
+            let ids = Random::new(3).ids(9, 203);
+            let want = reference_logits(&gguf, &ids);
+            let run = |gpu: &Gpu| -> Result<(), String> {
+                let mut session = open(gpu, &gguf, &exact()).map_err(|e| chain(&e))?;
+                let mut got = Vec::new();
+                block_on(session.append_all(&ids, |_, row| got.extend_from_slice(row))).map_err(|e| chain(&e))?;
+                close_relative("logits", &got, &want, 1e-4)
+            };
+            table.row(&format!("{} {}", architecture.name(), format.name()), run(gpu()));
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn every_profile_gives_the_same() {
+    let mut table = Table::new("profiles");
+    let gguf = TinyModel::new(Architecture::Qwen3, Format::Q4_K, 5).gguf();
+    let ids = Random::new(4).ids(37, 203);
+    let want = reference_logits(&gguf, &ids);
+    for (profile, gpu) in profiles() {
+        let run = || -> Result<(), String> {
+            let mut session = open(&gpu, &gguf, &exact()).map_err(|e| chain(&e))?;
+            let got = Engine::append(&mut session, &ids)?;
+            close_relative("logits", &got, &want[want.len() - 203..], 1e-4)
+        };
+        table.row(&profile, run());
+    }
+    table.finish();
+}
+
+#[test]
+fn prefill_decode_and_all_positions_agree() {
+    let mut table = Table::new("ways through a prompt");
+    for architecture in Architecture::ALL {
+        let gguf = TinyModel::new(architecture, Format::F32, 21).gguf();
+        let ids = Random::new(8).ids(23, 203);
+        let want = reference_logits(&gguf, &ids);
+        let model = block_on(Model::load(gpu(), &gguf, |_, _| {})).unwrap();
+        let options = |chunk| SessionOptions { chunk: Some(chunk), ..exact() };
+
+        // one token at a time, every position
+        let mut session = model.session(&options(16)).unwrap();
+        for (i, &id) in ids.iter().enumerate() {
+            let got = Engine::append(&mut session, &[id]).unwrap();
+            let name = format!("{} decode at {i}", architecture.name());
+            table.row(&name, close_relative("logits", &got, &want[i * 203..(i + 1) * 203], 1e-4));
+        }
+        // chunks of every length, with and without a rest of one
+        for chunk in [1, 2, 5, 11, 22, 23, 64] {
+            let mut session = model.session(&options(chunk)).unwrap();
+            let got = Engine::append(&mut session, &ids).unwrap();
+            let name = format!("{} chunks of {chunk}", architecture.name());
+            table.row(&name, close_relative("logits", &got, &want[22 * 203..], 1e-4));
+        }
+        // in two parts, and again after forgetting the second
+        let mut session = model.session(&options(16)).unwrap();
+        Engine::append(&mut session, &ids[..10]).unwrap();
+        Engine::append(&mut session, &Random::new(9).ids(7, 203)).unwrap();
+        session.truncate(10);
+        let got = Engine::append(&mut session, &ids[10..]).unwrap();
+        table.row(
+            &format!("{} truncated", architecture.name()),
+            close_relative("logits", &got, &want[22 * 203..], 1e-4),
+        );
+    }
+    table.finish();
+}
+
+/// The same network, its Q and K rows in the order of either RoPE pairing, gives the same logits.
+#[test]
+fn both_rope_pairings_of_one_model() {
+    let halves = TinyModel { qkv_bias: false, ..TinyModel::new(Architecture::Qwen2, Format::F32, 31) };
+    let neighbours = TinyModel { architecture: Architecture::Llama, neighbours: true, ..halves.clone() };
+    let ids = Random::new(1).ids(12, 203);
+    let logits = |tiny: &TinyModel| Engine::append(&mut open(gpu(), &tiny.gguf(), &exact()).unwrap(), &ids).unwrap();
+    assert_close("neighbours as halves", &logits(&neighbours), &logits(&halves), 1e-4, 1e-4);
+}
+
+#[test]
+fn a_model_split_into_shards() {
+    let gguf = TinyModel::new(Architecture::Llama, Format::Q8_0, 41).gguf();
+    let ids = Random::new(2).ids(6, 203);
+    // 203 rows of 96 weights take 20,706 bytes: the embedding becomes shards, all else stays whole
+    let small = gpu().with_max_binding(16 << 10);
+    let mut session = open(&small, &gguf, &SessionOptions { context: Some(16), ..exact() }).unwrap();
+    assert!(session.model().weights().token_embd.shards.len() > 1);
+    let got = Engine::append(&mut session, &ids).unwrap();
+    let want = reference_logits(&gguf, &ids);
+    close_relative("logits", &got, &want[5 * 203..], 1e-4).unwrap();
+}
+
+#[test]
+fn bad_requests_leave_the_session_as_it_was() {
+    let gguf = TinyModel::new(Architecture::Llama, Format::F32, 51).gguf();
+    let mut session = open(gpu(), &gguf, &SessionOptions { context: Some(8), ..exact() }).unwrap();
+    let before = Engine::append(&mut session, &[1, 2, 3]).unwrap();
+    assert!(matches!(block_on(session.append(&[])), Err(Error::Argument { .. })));
+    assert!(matches!(block_on(session.append(&[203])), Err(Error::Argument { .. })));
+    assert!(matches!(
+        block_on(session.append(&[1; 6])),
+        Err(Error::ContextFull { context: 8, position: 3, tokens: 6, .. })
+    ));
+    assert_eq!((session.position(), block_on(session.logits()).unwrap()), (3, before));
+    block_on(session.append(&[1; 5])).unwrap(); // exactly full
+    assert!(matches!(block_on(session.append(&[1])), Err(Error::ContextFull { position: 8, .. })));
+    session.truncate(0);
+    assert!(matches!(block_on(session.logits()), Err(Error::Argument { .. })));
+}
+
+#[test]
+fn broken_weights_are_told_when_a_token_is_chosen() {
+    let tiny = TinyModel::new(Architecture::Llama, Format::F32, 61);
+    let mut tensors = tiny.tensors();
+    let norm = tensors.iter_mut().find(|t| t.name == "output_norm.weight").unwrap();
+    norm.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let gguf = tiny.gguf_of(&tensors);
+    let mut session = open(gpu(), &gguf, &exact()).unwrap();
+    block_on(session.append(&[1, 2])).unwrap();
+    assert!(matches!(block_on(session.greedy()), Err(Error::NotFinite { position: 1, .. })));
+}
+
+/// Every step of both plans is compared, and a damaged weight is found at its own step.
+#[test]
+fn compare_finds_the_first_step_that_differs() {
+    let tiny = TinyModel::new(Architecture::Qwen2, Format::Q8_0, 71);
+    let ids = Random::new(6).ids(7, 203);
+    let damaged = {
+        let mut tensors = tiny.tensors();
+        let weight = tensors.iter_mut().find(|t| t.name == "blk.1.ffn_up.weight").unwrap();
+        weight.bytes[2] ^= 0x40;
+        tiny.gguf_of(&tensors)
+    };
+    for tokens in [&ids[..], &ids[..1]] {
+        let mut session = open(gpu(), &tiny.gguf(), &exact()).unwrap();
+        let steps = block_on(compare(&mut session, &tiny.gguf(), tokens)).unwrap();
+        let plan = if tokens.len() == 1 { session.plan() } else { session.prefill_plan() };
+        let unseen: Vec<_> = plan.steps.iter().filter(|s| !steps.iter().any(|seen| seen.label == s.label)).collect();
+        assert!(unseen.iter().all(|step| step.kernel.name == "kv_store"), "steps without a reference");
+        let wrong: Vec<_> = steps.iter().filter(|step| step.relative > 1e-4).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+
+        let mut session = open(gpu(), &damaged, &exact()).unwrap();
+        let steps = block_on(compare(&mut session, &tiny.gguf(), tokens)).unwrap();
+        let first = steps.iter().find(|step| step.relative > 1e-4).expect("the damage shows");
+        assert_eq!((first.label.as_str(), first.column), ("blk.1.ffn_up", 0));
+    }
+}
