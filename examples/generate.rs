@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let end_ids = tokenizer.end_ids().to_vec();
 
     print!("{prompt}");
-    let mut text = tokenizer.stream(&ids);
+    let mut text = tokenizer.stream();
     for id in session.generate(GenerateOptions { sampling, max_tokens: Some(100), end_ids })? {
         print!("{}", text.push(id?));
         std::io::stdout().flush()?;

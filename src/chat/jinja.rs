@@ -25,7 +25,12 @@ pub fn environment(source: &str) -> Result<Environment<'static>, minijinja::Erro
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     minijinja_contrib::add_to_environment(&mut environment);
+    // In Python a string and a mapping are sequences too, and None is not iterable. A loop over none stays empty here,
+    // where Python stops with an error: model files hold templates that are only right so.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| !value.is_none() && value.len().is_some());
     environment.add_filter("tojson", tojson);
+    environment.add_filter("from_json", from_json);
     environment.add_function("raise_exception", raise_exception);
     // Jinja reads every kind of line end as \n.
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
@@ -124,6 +129,13 @@ fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, minijinja::
     }
     named.assert_all_used()?;
     json::dumps(value, &style).map(Value::from)
+}
+
+/// The value of a JSON text; `transformers` has no such filter, but templates made for other programs use it.
+fn from_json(text: &str) -> Result<Value, minijinja::Error> {
+    let json: Json = serde_json::from_str(text)
+        .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, format!("from_json: {e}")))?;
+    Ok(Serde(json).into())
 }
 
 /// minijinja takes no tags of others, and `{% generation %}` (it marks what a model is trained on) is one of
