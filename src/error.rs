@@ -92,6 +92,7 @@ impl Error {
         Error::Gguf { offset: offset as u64, what: what.into() }
     }
 
+    #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn in_file(self, path: impl Into<PathBuf>) -> Error {
         Error::InFile { path: path.into(), source: Box::new(self) }
     }

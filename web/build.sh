@@ -35,7 +35,7 @@ if [ -z "$bindgen" ] || [ "$($bindgen --version)" != "wasm-bindgen $version" ]; 
     [ -x "$bindgen" ] || env -u RUSTC -u RUSTC_BOOTSTRAP cargo install -q wasm-bindgen-cli --version "$version" \
         --no-default-features --bin wasm-bindgen --root "$tools"
 fi
-"$bindgen" --target web --out-dir web/pkg web/target/$target/web/peregrine.wasm
+"$bindgen" --target web --remove-name-section --remove-producers-section --out-dir web/pkg web/target/$target/web/peregrine.wasm
 echo '{"type":"module"}' >web/pkg/package.json # lets Node.js load the face too
 
 wasm=web/pkg/peregrine_bg.wasm
