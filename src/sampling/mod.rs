@@ -82,7 +82,7 @@ impl Sampling {
     }
 }
 
-/// A token that may be chosen, with its logit and, later, its probability or weight.
+/// A token that may be chosen.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     id: u32,
@@ -97,7 +97,7 @@ fn likelier(a: &Candidate, b: &Candidate) -> Ordering {
 
 /// Chooses tokens. The same seed and the same logits give the same tokens, in later versions and on other platforms
 /// too: the generator is PCG64 (XSL-RR 128/64), whose numbers our tests hold, and all sums are f64, so that a platform's
-/// own rounding of `exp` changes a token once in some 10^13.
+/// own rounding of `exp` changes a token once in some 10^13. One sampler serves one answer.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
@@ -135,12 +135,6 @@ impl Sampler {
         &self.sampling
     }
 
-    /// Forgets which tokens the answer has (frequency and presence penalty); call it where a new answer begins.
-    /// The random numbers go on.
-    pub fn start_answer(&mut self) {
-        self.answer.clear();
-    }
-
     /// The next token. `logits` [V] are those of the last position; the penalties and the barred tokens are written into
     /// them, so they serve once. `tokens` is everything so far, prompt and answer.
     ///
@@ -155,9 +149,9 @@ impl Sampler {
     }
 
     /// The tokens that [`Sampler::pick`] would choose from and their probabilities (temperature included), the most
-    /// likely first. Same arguments and errors; draws no random number.
-    pub fn filtered(&mut self, logits: &mut [f32], tokens: &[u32]) -> Result<Vec<(u32, f64)>> {
-        self.filter(logits, tokens)?;
+    /// likely first. Same arguments and errors, but the logits stay as they are and no random number is drawn.
+    pub fn filtered(&mut self, logits: &[f32], tokens: &[u32]) -> Result<Vec<(u32, f64)>> {
+        self.filter(&mut logits.to_vec(), tokens)?;
         self.candidates.sort_unstable_by(likelier);
         let temperature = self.temperature();
         let total: f64 = weights(&self.candidates, temperature).sum();

@@ -1,0 +1,120 @@
+//! The command line: one file a command. Results go to standard output, everything else to standard error.
+//! Exit codes: 0 ok, 1 failure, 2 bad usage.
+
+mod bench;
+mod chat;
+mod debug;
+mod devices;
+#[cfg(feature = "fetch")]
+mod fetch;
+mod generate;
+mod inspect;
+mod logits;
+mod open;
+mod output;
+mod prompt;
+mod render;
+mod tokenize;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Runs Llama- and Qwen-family language models on any GPU
+#[derive(Parser)]
+#[command(version, max_term_width = 100, after_help = "`peregrine generate` runs the built-in model; no download, no set-up.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Tell more on standard error (twice: what the GPU layer says)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Continue a text
+    Generate(generate::Generate),
+    /// Talk with a model
+    Chat(chat::Chat),
+    /// The most likely next tokens, at the last position or at all
+    Logits(logits::Logits),
+    /// Token ids of a text
+    Tokenize(tokenize::Tokenize),
+    /// Text of token ids
+    Detokenize(tokenize::Detokenize),
+    /// The prompt text that a chat template makes of messages
+    Render(render::Render),
+    /// What a model file holds
+    Inspect(inspect::Inspect),
+    /// The GPU adapters of this machine
+    Devices(devices::Devices),
+    /// Measure a model's speed on this machine
+    Bench(bench::Bench),
+    /// Download a GGUF file from the Hugging Face hub
+    #[cfg(feature = "fetch")]
+    Fetch(fetch::Fetch),
+    /// Look inside the engine
+    #[command(subcommand)]
+    Debug(debug::Debug),
+}
+
+/// What a command fails with.
+type Failure = Box<dyn std::error::Error>;
+
+pub fn main() -> ExitCode {
+    quiet_pipes();
+    let cli = Cli::parse(); // exits with 2 on bad usage
+    let level = match cli.verbose {
+        0 => "peregrine=warn,error",
+        1 => "peregrine=info,warn",
+        _ => "debug",
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        .format(|out, record| {
+            use std::io::Write;
+            writeln!(out, "{}: {}", record.level().to_string().to_lowercase(), record.args())
+        })
+        .init();
+    let outcome = match cli.command {
+        Command::Generate(args) => args.run(),
+        Command::Chat(args) => args.run(),
+        Command::Logits(args) => args.run(),
+        Command::Tokenize(args) => args.run(),
+        Command::Detokenize(args) => args.run(),
+        Command::Render(args) => args.run(),
+        Command::Inspect(args) => args.run(),
+        Command::Devices(args) => args.run(),
+        Command::Bench(args) => args.run(),
+        #[cfg(feature = "fetch")]
+        Command::Fetch(args) => args.run(),
+        Command::Debug(args) => args.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if is_closed_pipe(&*failure) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::report(&*failure);
+            // an argument that only the model shows to be wrong is bad usage all the same
+            let bad_usage = matches!(failure.downcast_ref(), Some(peregrine::Error::Argument { .. }));
+            ExitCode::from(if bad_usage { 2 } else { 1 })
+        }
+    }
+}
+
+/// The reader of our output is gone (`| head`): a quiet end, no failure.
+fn is_closed_pipe(failure: &(dyn std::error::Error + 'static)) -> bool {
+    let io = failure.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// `print!` would panic on a closed pipe: say nothing and leave.
+fn quiet_pipes() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
+        if text.starts_with("failed printing to") {
+            std::process::exit(0);
+        }
+        usual(info);
+    }));
+}
