@@ -342,10 +342,13 @@ fn stream(stops: &[&str], pieces: &[&str]) -> (String, bool) {
     (shown + &stop.finish(), stopped)
 }
 
+/// (what, stop strings, pieces, shown, stopped)
+type StopRow<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str, bool);
+
 #[test]
 fn stop_strings_cut_exactly() {
     #[rustfmt::skip]
-    let rows: &[(&str, &[&str], &[&str], &str, bool)] = &[
+    let rows: &[StopRow] = &[
         ("over a token border", &[" sat on"], &["the cat", " s", "at", " on", " the"], "the cat", true),
         ("inside of a token with more behind", &["\n\n"], &["Hello", " there!\n\nUser"], "Hello there!", true),
         ("at the very beginning", &["Hi"], &["Hi", " there"], "", true),

@@ -29,10 +29,12 @@ pub struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     /// `known` is every text in which a stand-in must not occur.
-    pub fn new(control_texts: &[&'a str], known: String) -> Guard<'a> {
+    pub fn new(control_texts: &'a [impl AsRef<str>], known: String) -> Guard<'a> {
         let mut by_first = HashMap::<u8, Vec<&str>>::new();
-        // A template trims white space, so it is not replaced; no tokenizer ends a turn at a space.
-        for text in control_texts.iter().filter(|text| !text.trim().is_empty()) {
+        // Templates trim white space and compare words (roles, names of fields), so these are not replaced; no turn ends
+        // at one.
+        let plain = |char: char| char.is_alphanumeric() || char.is_whitespace();
+        for text in control_texts.iter().map(AsRef::as_ref).filter(|text| !text.chars().all(plain)) {
             by_first.entry(text.as_bytes()[0]).or_default().push(text);
         }
         let free = PRIVATE_USE.filter(move |&char| !known.contains(char) && !known.contains(&escaped(char)));

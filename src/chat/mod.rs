@@ -124,12 +124,16 @@ impl ChatTemplate {
     }
 
     /// The prompt, and the byte ranges of it in which someone typed the text of a control token: given to the
-    /// tokenizer, these stay plain text, and only the template can end a turn or begin one. The ranges are sorted and
-    /// do not touch.
+    /// tokenizer, these stay plain text, and only the template can end a turn or begin one. They are sorted and
+    /// do not overlap.
     ///
-    /// `control_texts` are the texts of the control tokens. User-defined tokens do not belong there: tokenizers
-    /// match them in plain text as well.
-    pub fn render_guarded(&self, input: &ChatInput, control_texts: &[&str]) -> Result<(String, Vec<Range<usize>>)> {
+    /// `control_texts` are the texts of the control tokens. Those of user-defined tokens may be among them, to no effect:
+    /// tokenizers match these in plain text as well.
+    pub fn render_guarded(
+        &self,
+        input: &ChatInput,
+        control_texts: &[impl AsRef<str>],
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let plain = self.render(input)?;
         let (prompt, ranges) = self.render_with_guard(input, control_texts, Roles::All)?;
         if prompt != plain {
@@ -153,7 +157,7 @@ impl ChatTemplate {
     fn render_with_guard(
         &self,
         input: &ChatInput,
-        control_texts: &[&str],
+        control_texts: &[impl AsRef<str>],
         roles: Roles,
     ) -> Result<(String, Vec<Range<usize>>)> {
         let known = format!("{}{}{:?}", self.source, input.messages, input.tools.map(Json::to_string));
