@@ -1,6 +1,6 @@
 //! `bench`: tokens a second of a model on this machine, beside what the device could read.
 
-use super::open::{self, RunArgs};
+use super::open::{ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::bench::{median, read_bandwidth, speeds};
@@ -21,11 +21,11 @@ pub struct Bench {
     /// Measured runs, after one that warms up
     #[arg(short, long, value_name = "N", default_value_t = 3)]
     runs: u32,
-    #[command(flatten)]
-    run: RunArgs,
-    /// Print one object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 impl Bench {
@@ -35,9 +35,9 @@ impl Bench {
             let expected = "at least 1 each".into();
             return Err(Error::Argument { what: "-p, -n and --runs".into(), expected, got: "0".into() }.into());
         }
-        let gguf = open::gguf(self.model.as_deref())?;
+        let file = ModelFile::open_model(self.model.as_deref())?;
         self.run.ctx.get_or_insert(needed.max(512));
-        let mut session = self.run.session(&gguf)?;
+        let mut session = file.session(&self.run)?;
         let vocab = session.model().config().vocab_size;
         let prompt: Vec<u32> = (0..self.prompt).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
         let measured = block_on(speeds(&mut session, &prompt, self.tokens, self.runs))?;
@@ -68,18 +68,17 @@ impl Bench {
         }
         let spread = |runs: &[f64]| {
             let (low, high) = runs.iter().fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(*v), high.max(*v)));
-            format!("({low:.1} to {high:.1} in {} runs)", runs.len())
+            format!("{low:.1} to {high:.1} in {} runs", runs.len())
         };
-        println!("device     {} ({:?}, {})", card.name, card.backend, card.driver);
-        println!("prefill    {prefill:.1} tokens/s of {} tokens {}", self.prompt, spread(&measured.prefill));
-        println!("decode     {decode:.1} tokens/s over {} tokens {}", self.tokens, spread(&measured.decode));
-        println!("a token    {dispatches} dispatches, {} of weights", output::bytes(bytes));
-        println!(
-            "bandwidth  {:.1} of {:.1} GB/s that the device reads ({:.0} %)",
-            read / 1e9,
-            bandwidth / 1e9,
-            100.0 * read / bandwidth
-        );
+        let line = |name: &str, text: String| output::line(format!("{name:<11}{text}"), 11);
+        line("device", format!("{} ({:?})", card.name, card.backend))?;
+        line("driver", card.driver.clone())?;
+        line("prefill", format!("{prefill:.1} tokens/s of {} tokens ({})", self.prompt, spread(&measured.prefill)))?;
+        line("decode", format!("{decode:.1} tokens/s over {} tokens ({})", self.tokens, spread(&measured.decode)))?;
+        line("a token", format!("{dispatches} dispatches, {} of weights read", output::bytes(bytes)))?;
+        let (read, bandwidth) = (read / 1e9, bandwidth / 1e9);
+        let percent = 100.0 * read / bandwidth;
+        line("bandwidth", format!("{read:.2} of the {bandwidth:.1} GB/s that this device reads ({percent:.1} %)"))?;
         Ok(())
     }
 }

@@ -1,37 +1,42 @@
 //! `chat`: a conversation on the terminal, or one question and out.
 
-use super::open::{self, RunArgs};
+use super::answer::{Ask, End, answer};
+use super::open::{ModelFile, RunArgs};
 use super::prompt::SamplingArgs;
-use super::render::{now, template};
+use super::render::{now, template, template_help};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::chat::{ChatInput, ChatTemplate, Conversation};
 use peregrine::tokenizer::{Encode, Tokenizer};
-use peregrine::{Error, GenerateOptions, Session, Stop, block_on};
+use peregrine::{Error, Sampling, Session};
 use rustyline::error::ReadlineError;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-const HELP: &str = "/reset  begin anew          /regen  answer the last question again
-/stats  speed and context   /help   this            /quit   leave (also Ctrl-D)
-Ctrl-C stops an answer. When the context is full, the oldest question and its answer are forgotten, until the rest fits;
-the system message and your last question always stay.";
+const HELP: &str = "\
+/reset  begin anew; the system message stays
+/regen  answer the last question again
+/stats  speed, seed and context
+/help   this
+/quit   leave (also Ctrl-D)
+Ctrl-C stops an answer; twice, it leaves.
+When the context is full, the oldest question and its answer are forgotten, until what is left takes at most three \
+quarters of it. The system message and your last question always stay. An answer that reaches the end of the context \
+is cut there.";
 
 #[derive(Args)]
 pub struct Chat {
     /// A GGUF file
     model: PathBuf,
-    /// The system message
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
     /// Ask this one question, print the answer and leave
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// A template file, or the name of a well-known one (chatml, llama2, llama3, mistral, gemma, phi3, zephyr)
-    #[arg(long, value_name = "FILE|NAME")]
+    /// The system message
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    #[arg(long, value_name = "FILE|NAME", help = template_help())]
     chat_template: Option<String>,
     /// Which of the model's templates, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "chat_template")]
@@ -51,28 +56,40 @@ struct Talk {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     conversation: Conversation,
-    sampling: SamplingArgs,
+    sampling: Sampling,
+    stop: Vec<String>,
     tokens: u32,
     interrupted: Arc<AtomicBool>,
+    /// Answers so far: each has a seed of its own, or /regen would give the same answer again.
+    answers: u64,
     stats: Option<String>,
 }
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = open::gguf(Some(&self.model))?;
-        let tokenizer = open::tokenizer(&gguf)?;
-        let template = template(Some(&gguf), self.chat_template.as_deref(), self.template_name.as_deref(), None, None)?;
-        let session = self.run.session(&gguf)?;
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let flag = interrupted.clone();
+        let sampling = self.sampling.sampling()?;
+        let file = ModelFile::open_model(Some(&self.model))?;
+        let tokenizer = file.tokenizer()?;
+        let names = (self.chat_template.as_deref(), self.template_name.as_deref());
+        let template = template(Some(&file.gguf), names, (None, None))?;
+        let mut talk = Talk {
+            session: file.session(&self.run)?,
+            tokenizer,
+            template,
+            conversation: Conversation::new(self.system.as_deref()),
+            sampling,
+            stop: self.sampling.stop,
+            tokens: self.tokens,
+            interrupted: Arc::default(),
+            answers: 0,
+            stats: None,
+        };
+        let flag = talk.interrupted.clone();
         ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(130); // a second Ctrl-C while nothing answers to the first
+                std::process::exit(130); // the second one, and the answer has not ended yet
             }
         })?;
-        let conversation = Conversation::new(self.system.as_deref());
-        let (sampling, tokens) = (self.sampling, self.tokens);
-        let mut talk = Talk { session, tokenizer, template, conversation, sampling, tokens, interrupted, stats: None };
         match self.prompt {
             Some(question) => talk.ask(&question),
             None => talk.converse(),
@@ -85,7 +102,11 @@ impl Talk {
     fn converse(&mut self) -> Result<(), Failure> {
         let on_terminal = std::io::stdin().is_terminal();
         if on_terminal {
-            eprintln!("{HELP}\n");
+            let model = self.session.model();
+            let name = model.config().name.as_deref().unwrap_or("a model without a name");
+            let context = self.session.context();
+            output::tell(format!("{name}, on {}, with a context of {context} tokens.", model.gpu().card().name));
+            output::tell("/help lists the commands. Ctrl-D leaves.\n");
         }
         let mut editor = rustyline::DefaultEditor::new()?;
         let history = history_file();
@@ -93,9 +114,10 @@ impl Talk {
             let _ = editor.load_history(file); // none yet
         }
         loop {
+            self.interrupted.store(false, Ordering::Relaxed);
             let line = match editor.readline(if on_terminal { "> " } else { "" }) {
                 Ok(line) => line,
-                Err(ReadlineError::Interrupted) => continue, // Ctrl-C at the prompt clears the line
+                Err(ReadlineError::Interrupted) => continue, // Ctrl-C at the prompt drops the line
                 Err(ReadlineError::Eof) => break,
                 Err(error) => return Err(error.into()),
             };
@@ -106,15 +128,15 @@ impl Talk {
             let _ = editor.add_history_entry(line);
             match line {
                 "/quit" | "/exit" => break,
-                "/help" => eprintln!("{HELP}"),
+                "/help" => output::tell(HELP),
                 "/reset" => self.conversation.reset(),
                 "/stats" => self.tell_stats(),
-                "/regen" if self.conversation.take_back_answer() => self.answer_or_tell(),
-                "/regen" => eprintln!("there is no answer yet"),
-                _ if line.starts_with('/') => eprintln!("unknown command {line}; /help lists them"),
+                "/regen" if self.conversation.take_back_answer() => self.answer_or_tell()?,
+                "/regen" => output::tell("there is no answer yet"),
+                _ if line.starts_with('/') => output::tell(format!("unknown command {line}; /help lists them")),
                 question => {
                     self.conversation.ask(question);
-                    self.answer_or_tell();
+                    self.answer_or_tell()?;
                 }
             }
         }
@@ -130,11 +152,15 @@ impl Talk {
         self.answer()
     }
 
-    /// An error ends the answer, not the conversation; the question that caused it is taken back.
-    fn answer_or_tell(&mut self) {
-        if let Err(failure) = self.answer() {
-            output::report(&*failure);
-            self.conversation.take_back_question();
+    /// An error of the engine ends the answer, not the conversation; the question that caused it is taken back.
+    fn answer_or_tell(&mut self) -> Result<(), Failure> {
+        match self.answer() {
+            Err(failure) if failure.is::<Error>() => {
+                output::report(&*failure);
+                self.conversation.take_back_question();
+                Ok(())
+            }
+            outcome => outcome, // our output is gone
         }
     }
 
@@ -148,85 +174,71 @@ impl Talk {
         self.tokenizer.encode(text.as_bytes(), &Encode { add_special, parse_special: true, literal: &literal })
     }
 
-    fn answer(&mut self) -> Result<(), Failure> {
+    /// The prompt of the conversation, without its oldest turns if the context is full.
+    fn prompt(&mut self) -> Result<Vec<u32>, Error> {
         let context = self.session.context();
-        let room = (context / 4).clamp(1, self.tokens); // of the context, for the answer
-        let mut conversation = std::mem::take(&mut self.conversation);
+        let room = (context / 4).min(self.tokens).max(1); // of the context, for the answer
+        let mut conversation = self.conversation.clone();
         let dropped = conversation
-            .drop_until(|messages| Ok(self.tokens_of(messages)?.len() as u64 + room as u64 <= context as u64));
-        self.conversation = conversation;
-        match dropped? {
+            .drop_until(|messages| Ok(self.tokens_of(messages)?.len() as u64 + room as u64 <= context as u64))?;
+        match dropped {
             Some(0) => {}
-            Some(turns) => {
-                eprintln!("[the context is full: the oldest {turns} questions and their answers are forgotten]")
-            }
+            Some(1) => output::tell("[the context is full: the oldest question and its answer are forgotten]"),
+            Some(n) => output::tell(format!("[the context is full: the oldest {n} questions are forgotten]")),
             None => {
-                let tokens = self.tokens_of(&self.conversation.messages())?.len() as u32;
+                let tokens = self.tokens_of(&conversation.messages())?.len() as u32;
                 let hint = "The question is too long for it; choose a larger one with --ctx".into();
-                return Err(Error::ContextFull { context, position: 0, tokens, hint }.into());
+                return Err(Error::ContextFull { context, position: 0, tokens, hint });
             }
         }
-        let ids = self.tokens_of(&self.conversation.messages())?;
-        self.interrupted.store(false, Ordering::Relaxed);
-        let start = Instant::now();
-        let new = self.session.reuse(&ids).to_vec();
-        block_on(self.session.append(&new))?;
-        let options = GenerateOptions {
-            sampling: self.sampling.sampling(Vec::new()),
+        self.conversation = conversation;
+        self.tokens_of(&self.conversation.messages())
+    }
+
+    fn answer(&mut self) -> Result<(), Failure> {
+        let prompt = self.prompt()?;
+        let seed = self.sampling.seed.map(|seed| seed.wrapping_add(self.answers));
+        self.answers += 1;
+        let ask = Ask {
+            prompt: &prompt,
+            tokenizer: Some(&self.tokenizer),
+            sampling: Sampling { seed, ..self.sampling.clone() },
             max_tokens: Some(self.tokens),
-            end_ids: self.tokenizer.end_ids().to_vec(),
+            stop: &self.stop,
+            ignore_eos: false,
+            interrupted: &self.interrupted,
         };
-        let mut generation = self.session.generate(options)?;
-        let mut stream = self.tokenizer.stream();
-        let (mut text, mut count, mut first) = (String::new(), 0u32, None);
-        while !self.interrupted.load(Ordering::Relaxed) {
-            let Some(id) = block_on(generation.next_token())? else { break };
-            first.get_or_insert_with(|| start.elapsed().as_secs_f64());
-            count += 1;
-            let piece = stream.push(id);
-            print_now(&piece)?;
-            text += &piece;
+        let mut page = output::Page::default();
+        let answer = answer(&mut self.session, ask, |piece| page.show(piece))?;
+        output::show("\n")?;
+        match answer.end {
+            End::Eos | End::StopString => {}
+            End::Interrupted => output::tell("[stopped]"),
+            End::Context => output::tell("[the context is full]"),
+            End::Length => output::tell("[as long as --tokens allows]"),
         }
-        let rest = stream.finish();
-        text += &rest;
-        print_now(&(rest + "\n"))?;
-        let why = match generation.stop() {
-            None => " (stopped)",
-            Some(Stop::Context) => " (the context is full)",
-            Some(Stop::Length) => " (as long as --tokens allows)",
-            Some(Stop::End(_)) => "",
-        };
-        if !why.is_empty() {
-            eprintln!("[{}]", &why[2..why.len() - 1]);
-        }
-        let (total, first) = (start.elapsed().as_secs_f64(), first.unwrap_or_default());
-        let speed = if count > 1 { (count - 1) as f64 / (total - first).max(1e-9) } else { 0.0 };
+        let speed = answer.decode_tps.map_or(String::new(), |tps| format!(", {tps:.1} tokens/s"));
+        let first = answer.first.map_or(String::new(), |first| format!(", the first after {first:.2} s"));
         self.stats = Some(format!(
-            "{count} tokens, {speed:.1} tokens/s; {} of {} prompt tokens were new, first text after {first:.2} s",
-            new.len(),
-            ids.len()
+            "{} tokens{speed}{first}, seed {}; {} of {} prompt tokens were new",
+            answer.ids.len(),
+            answer.seed,
+            answer.new_tokens,
+            prompt.len(),
         ));
-        self.conversation.answer(&text);
+        self.conversation.answer(&answer.text);
         Ok(())
     }
 
     fn tell_stats(&self) {
-        eprintln!("last answer: {}", self.stats.as_deref().unwrap_or("none yet"));
-        eprintln!("context: {} of {} tokens in use", self.session.position(), self.session.context());
+        output::tell(format!("last answer: {}", self.stats.as_deref().unwrap_or("none yet")));
+        output::tell(format!("context: {} of {} tokens in use", self.session.position(), self.session.context()));
     }
-}
-
-fn print_now(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// Where the lines typed before are kept.
 fn history_file() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || {
-        Some(PathBuf::from(std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"))?).join(".local/state"))
-    };
-    Some(state.or_else(home)?.join("peregrine/history"))
+    let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let home = || Some(folder("HOME").or_else(|| folder("USERPROFILE"))?.join(".local/state"));
+    Some(folder("XDG_STATE_HOME").or_else(home)?.join("peregrine/history"))
 }

@@ -1,11 +1,11 @@
 //! `debug`: the plans of a model, and the first step whose values differ from the CPU reference.
 
-use super::Failure;
-use super::open::{self, RunArgs};
+use super::open::{ModelFile, RunArgs};
 use super::prompt::PromptArgs;
+use super::{Failure, output};
 use clap::{Args, Subcommand};
 use peregrine::block_on;
-use peregrine::compare::compare;
+use peregrine::compare::{StepDifference, compare};
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
@@ -33,7 +33,7 @@ pub struct CompareArgs {
     /// Differences up to this share of a step's largest value count as equal
     #[arg(long, value_name = "R", default_value_t = 1e-3)]
     tolerance: f32,
-    /// Print every step, not only the summary
+    /// Print every step, not the first that differs alone
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -56,9 +56,8 @@ impl Debug {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Debug::Plan(args) => {
-                let session = args.run.session(&open::gguf(Some(&args.model))?)?;
-                print!("{}\n{}", session.plan(), session.prefill_plan());
-                Ok(())
+                let session = ModelFile::open_model(Some(&args.model))?.session(&args.run)?;
+                Ok(output::show(format!("{}\n{}", session.plan(), session.prefill_plan()))?)
             }
             Debug::Compare(args) => args.compare(),
         }
@@ -68,30 +67,23 @@ impl Debug {
 impl CompareArgs {
     fn compare(mut self) -> Result<(), Failure> {
         self.run.exact = true; // the reference is f32 throughout
-        let gguf = open::gguf(Some(&self.model))?;
-        let ids = self.prompt.ids(&gguf, Some("Once upon a time"))?;
-        let mut session = self.run.session(&gguf)?;
-        let steps = block_on(compare(&mut session, &gguf, &ids))?;
-        let differs =
-            |step: &&peregrine::compare::StepDifference| step.relative.is_nan() || step.relative > self.tolerance;
-        for step in steps.iter().filter(|step| self.all || differs(step)) {
-            let mark = if differs(&step) { "DIFFERS" } else { "ok" };
-            println!("{mark:<8}{:<24} {:<12} {:.2e}", step.label, step.kernel, step.relative);
+        let file = ModelFile::open_model(Some(&self.model))?;
+        let prompt = self.prompt.read(&file, Some("Once upon a time"))?;
+        let mut session = file.session(&self.run)?;
+        let steps = block_on(compare(&mut session, &file.gguf, &prompt.ids))?;
+        let differs = |step: &StepDifference| step.relative.is_nan() || step.relative > self.tolerance;
+        for step in steps.iter().filter(|_| self.all) {
+            let mark = if differs(step) { "DIFFERS" } else { "ok" };
+            output::line(format!("{mark:<8}{:<24} {:<12} {:.2e}", step.label, step.kernel, step.relative), 0)?;
         }
-        match steps.iter().find(differs) {
-            None => {
-                let worst = steps.iter().map(|step| step.relative).fold(0.0, f32::max);
-                println!(
-                    "{} steps agree with the reference, the worst to {worst:.1e} of its largest value",
-                    steps.len()
-                );
-                Ok(())
-            }
-            Some(step) => Err(Differs(format!(
-                "the first step that differs is {} (kernel {}): token {}, column {}: got {}, expected {}",
-                step.label, step.kernel, step.token, step.column, step.got, step.want
-            ))
-            .into()),
-        }
+        let Some(step) = steps.iter().find(|step| differs(step)) else {
+            let worst = steps.iter().map(|step| step.relative).fold(0.0, f32::max);
+            let text = format!("{} steps agree with the reference; the worst is {worst:.1e} off", steps.len());
+            return Ok(output::line(text + " (of the step's largest value)", 0)?);
+        };
+        let count = steps.iter().filter(|step| differs(step)).count();
+        let StepDifference { label, kernel, token, column, got, want, .. } = step;
+        let text = format!("{count} of {} steps differ, the first is {label} (kernel {kernel})", steps.len());
+        Err(Differs(format!("{text}: token {token}, column {column}: got {got}, expected {want}")).into())
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{Failure, output};
 use clap::Args;
-use peregrine::{Error, Gpu, GpuOptions, block_on};
-use serde_json::json;
+use peregrine::{Gpu, GpuCard, GpuOptions, block_on};
+use serde_json::{Value, json};
 
 #[derive(Args)]
 pub struct Devices {
-    /// Print a list of objects
+    /// Print a JSON array, an object for each
     #[arg(long)]
     json: bool,
 }
@@ -15,60 +15,54 @@ pub struct Devices {
 impl Devices {
     pub fn run(self) -> Result<(), Failure> {
         let cards = block_on(Gpu::cards());
-        if cards.is_empty() {
-            // the error that says what to install
-            return match block_on(Gpu::with(&GpuOptions::default())) {
-                Err(error) => Err(error.into()),
-                Ok(_) => Err(Error::NoGpu {
-                    what: "none was found".into(),
-                    hint: "One appeared meanwhile; try again".into(),
-                }
-                .into()),
-            };
-        }
         if self.json {
-            let list: Vec<_> = cards
-                .iter()
-                .map(|card| {
-                    json!({
-                        "index": card.index,
-                        "name": card.name,
-                        "backend": format!("{:?}", card.backend),
-                        "type": format!("{:?}", card.device_type),
-                        "driver": card.driver,
-                        "f16": card.f16,
-                        "subgroups": card.subgroups,
-                        "subgroup_size": [card.subgroup_size.0, card.subgroup_size.1],
-                        "max_buffer_bytes": card.limits.max_buffer_size,
-                        "max_binding_bytes": card.limits.max_storage_buffer_binding_size,
-                        "max_workgroup_bytes": card.limits.max_compute_workgroup_storage_size,
-                        "max_invocations": card.limits.max_compute_invocations_per_workgroup,
-                        "chosen": card.chosen,
-                        "why": card.why,
-                    })
-                })
-                .collect();
-            return Ok(output::json(&json!(list))?);
+            output::json(&cards.iter().map(object).collect())?;
+        } else {
+            cards.iter().try_for_each(print)?;
         }
-        for card in cards {
-            let limits = &card.limits;
-            let size = |bytes: u64| format!("{} MiB", bytes >> 20);
-            let subgroups = match card.subgroups {
-                true => format!("subgroups of {} to {}", card.subgroup_size.0, card.subgroup_size.1),
-                false => "no subgroups".into(),
-            };
-            println!("{} {}: {}", if card.chosen { "*" } else { " " }, card.index, card.name);
-            println!("     {:?}, driver {}", card.backend, card.driver);
-            println!("     {}, {subgroups}", if card.f16 { "f16" } else { "no f16" });
-            println!(
-                "     buffers up to {}, bindings up to {}, {} KiB shared by a workgroup of up to {}",
-                size(limits.max_buffer_size),
-                size(limits.max_storage_buffer_binding_size),
-                limits.max_compute_workgroup_storage_size >> 10,
-                limits.max_compute_invocations_per_workgroup
-            );
-            println!("     {}", card.why);
+        if cards.is_empty() {
+            block_on(Gpu::with(&GpuOptions::default()))?; // fails, and says what to install
         }
         Ok(())
     }
+}
+
+fn object(card: &GpuCard) -> Value {
+    let limits = &card.limits;
+    json!({
+        "index": card.index,
+        "name": card.name,
+        "backend": format!("{:?}", card.backend),
+        "type": format!("{:?}", card.device_type),
+        "driver": card.driver,
+        "f16": card.f16,
+        "subgroups": card.subgroups,
+        "subgroup_size": [card.subgroup_size.0, card.subgroup_size.1],
+        "max_buffer_bytes": limits.max_buffer_size,
+        "max_binding_bytes": limits.max_storage_buffer_binding_size,
+        "max_workgroup_bytes": limits.max_compute_workgroup_storage_size,
+        "max_invocations": limits.max_compute_invocations_per_workgroup,
+        "chosen": card.chosen,
+        "why": card.why,
+    })
+}
+
+fn print(card: &GpuCard) -> std::io::Result<()> {
+    let limits = &card.limits;
+    let size = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let subgroups = match (card.subgroups, card.subgroup_size) {
+        (false, _) => "no subgroups".into(),
+        (true, (low, high)) if low == high => format!("subgroups of {low}"),
+        (true, (low, high)) => format!("subgroups of {low} to {high}"),
+    };
+    let mark = if card.chosen { "*" } else { " " };
+    output::line(format!("{mark} {}: {}", card.index, console::style(&card.name).bold()), 5)?;
+    let line = |name: &str, text: String| output::line(format!("     {name:<12}{text}"), 17);
+    line("backend", format!("{:?}, driver {}", card.backend, card.driver))?;
+    line("shaders", format!("{}, {subgroups}", if card.f16 { "f16" } else { "no f16" }))?;
+    let (buffer, binding) = (size(limits.max_buffer_size), size(limits.max_storage_buffer_binding_size));
+    line("buffers", format!("up to {buffer}, {binding} in one binding"))?;
+    let shared = limits.max_compute_workgroup_storage_size >> 10;
+    line("workgroups", format!("up to {} lanes, {shared} KiB shared", limits.max_compute_invocations_per_workgroup))?;
+    line(if card.chosen { "chosen" } else { "not chosen" }, card.why.clone())
 }

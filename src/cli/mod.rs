@@ -1,6 +1,7 @@
 //! The command line: one file a command. Results go to standard output, everything else to standard error.
 //! Exit codes: 0 ok, 1 failure, 2 bad usage.
 
+mod answer;
 mod bench;
 mod chat;
 mod debug;
@@ -24,13 +25,13 @@ use std::process::ExitCode;
 #[command(
     version,
     max_term_width = 100,
-    after_help = "`peregrine generate` runs the built-in model; no download, no set-up."
+    after_help = "`peregrine generate` tells a tale with the built-in model: no download, no set-up."
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Tell more on standard error (twice: what the GPU layer says)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 900)]
     verbose: u8,
 }
 
@@ -48,7 +49,7 @@ enum Command {
     Detokenize(tokenize::Detokenize),
     /// The prompt text that a chat template makes of messages
     Render(render::Render),
-    /// What a model file holds
+    /// What a model file holds, and the memory it takes
     Inspect(inspect::Inspect),
     /// The GPU adapters of this machine
     Devices(devices::Devices),
@@ -66,19 +67,9 @@ enum Command {
 type Failure = Box<dyn std::error::Error>;
 
 pub fn main() -> ExitCode {
-    quiet_pipes();
+    quiet_device_select();
     let cli = Cli::parse(); // exits with 2 on bad usage
-    let level = match cli.verbose {
-        0 => "peregrine=warn,error",
-        1 => "peregrine=info,warn",
-        _ => "debug",
-    };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
-        .format(|out, record| {
-            use std::io::Write;
-            writeln!(out, "{}: {}", record.level().to_string().to_lowercase(), record.args())
-        })
-        .init();
+    log_to_standard_error(cli.verbose);
     let outcome = match cli.command {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
@@ -111,14 +102,27 @@ fn is_closed_pipe(failure: &(dyn std::error::Error + 'static)) -> bool {
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// `print!` would panic on a closed pipe: say nothing and leave.
-fn quiet_pipes() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
-        if text.starts_with("failed printing to") {
-            std::process::exit(0);
-        }
-        usual(info);
-    }));
+/// RUST_LOG, where it is set, wins over -v.
+fn log_to_standard_error(verbose: u8) {
+    let filter = match verbose {
+        0 => "peregrine=warn,error",
+        1 => "peregrine=info,warn",
+        _ => "debug",
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(filter))
+        .format(|out, record| {
+            use std::io::Write;
+            writeln!(out, "{}", output::logged(record.level(), record.args()))
+        })
+        .init();
+}
+
+/// Where there is no desktop, Mesa's layer for choosing a device looks for one all the same and prints an error about
+/// XDG_RUNTIME_DIR, which looks like ours. It has nothing to choose for us: off with it.
+fn quiet_device_select() {
+    let desktop = ["XDG_RUNTIME_DIR", "DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
+    if cfg!(target_os = "linux") && !desktop {
+        // SAFETY: this is the program's first statement; no other thread runs that could read the environment.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
 }

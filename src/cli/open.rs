@@ -2,15 +2,16 @@
 
 use super::{Failure, output};
 use clap::Args;
+use peregrine::model::tensors::Tensors;
 use peregrine::tokenizer::Tokenizer;
-use peregrine::{Gguf, Gpu, GpuOptions, KvFormat, Model, Session, SessionOptions, block_on};
+use peregrine::{Config, Error, Gguf, Gpu, GpuOptions, KvFormat, Model, Session, SessionOptions, block_on};
 use std::path::Path;
 
 /// A failure with what it kept us from doing.
 #[derive(Debug)]
-struct Context {
-    what: String,
-    source: peregrine::Error,
+pub struct Context {
+    pub what: String,
+    pub source: Box<dyn std::error::Error>,
 }
 
 impl std::fmt::Display for Context {
@@ -21,30 +22,77 @@ impl std::fmt::Display for Context {
 
 impl std::error::Error for Context {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+        Some(&*self.source)
     }
 }
 
-/// Opens a model file; without a path, the model that is built in.
-pub fn gguf(path: Option<&Path>) -> Result<Gguf, Failure> {
-    let opened = match path {
-        Some(path) => Gguf::open(path),
-        None => built_in(),
-    };
-    let name = path.map_or_else(|| "the built-in model".into(), |path| path.display().to_string());
-    watch_for_cut_files();
-    let told = |error| -> Failure {
-        match error {
-            // the path is in the context already
-            peregrine::Error::InFile { path, source } => {
-                Context { what: format!("cannot open {}", path.display()), source: *source }
-            }
-            io @ peregrine::Error::Io { .. } => return io.into(), // names the path too
-            source => Context { what: format!("cannot open {name}"), source },
+/// An opened GGUF file, and what to call it in errors.
+pub struct ModelFile {
+    pub gguf: Gguf,
+    name: String,
+}
+
+impl ModelFile {
+    /// Opens any GGUF file; without a path, the model that is built in.
+    pub fn open(path: Option<&Path>) -> Result<ModelFile, Failure> {
+        watch_for_cut_files();
+        let name = path.map_or_else(|| "the built-in model".into(), |path| path.display().to_string());
+        let opened = match path {
+            Some(path) => Gguf::open(path),
+            None => built_in(),
+        };
+        match opened {
+            Ok(gguf) => Ok(ModelFile { gguf, name }),
+            // these two name the path themselves
+            Err(Error::InFile { path, source }) => Err(cannot_load(&path.display().to_string(), *source)),
+            Err(error @ (Error::Io { .. } | Error::Argument { .. })) => Err(error.into()),
+            Err(error) => Err(cannot_load(&name, error)),
         }
-        .into()
-    };
-    opened.map_err(told)
+    }
+
+    /// Opens a file that holds a language model which we can run. That is checked before anything else, so that a
+    /// projector or an adapter given as the model is told as such.
+    pub fn open_model(path: Option<&Path>) -> Result<ModelFile, Failure> {
+        let file = ModelFile::open(path)?;
+        let config = Config::from_gguf(&file.gguf);
+        let checked = config.and_then(|config| Tensors::find(&file.gguf, &config).map(|_| ()));
+        checked.map_err(|error| cannot_load(&file.name, error))?;
+        Ok(file)
+    }
+
+    pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
+        Tokenizer::from_gguf(&self.gguf).map_err(|error| {
+            let what = format!("cannot read the vocabulary of {}", self.name);
+            Context { what, source: error.into() }.into()
+        })
+    }
+
+    /// Loads the model with a bar, and opens a session on it.
+    pub fn session(&self, run: &RunArgs) -> Result<Session, Failure> {
+        let gpu = run.gpu()?;
+        log::info!("running on {} ({:?})", gpu.card().name, gpu.card().backend);
+        let bar = output::byte_bar("loading");
+        let model = block_on(Model::load(&gpu, &self.gguf, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        }));
+        bar.finish_and_clear();
+        let model = model.map_err(|error| cannot_load(&self.name, error))?;
+        let trained = model.config().context_length;
+        if let Some(context) = run.ctx.filter(|&context| context > trained) {
+            log::warn!("a context of {context} is more than the {trained} tokens that the model was trained for");
+        }
+        let kv = match run.kv {
+            Kv::F16 => KvFormat::F16,
+            Kv::F32 => KvFormat::F32,
+        };
+        let options = SessionOptions { context: run.ctx, kv, exact: run.exact, chunk: None };
+        Ok(model.session(&options)?)
+    }
+}
+
+fn cannot_load(name: &str, source: Error) -> Failure {
+    Context { what: format!("cannot load {name}"), source: source.into() }.into()
 }
 
 #[cfg(feature = "builtin-model")]
@@ -55,14 +103,14 @@ fn built_in() -> peregrine::Result<Gguf> {
 #[cfg(not(feature = "builtin-model"))]
 fn built_in() -> peregrine::Result<Gguf> {
     let expected = "the path of a GGUF file (this build has no built-in model)".into();
-    Err(peregrine::Error::Argument { what: "MODEL".into(), expected, got: "nothing".into() })
+    Err(Error::Argument { what: "MODEL".into(), expected, got: "nothing".into() })
 }
 
 /// A mapped file that another program cuts raises SIGBUS, which no error path can catch: at least say so.
 #[cfg(unix)]
 fn watch_for_cut_files() {
     extern "C" fn on_sigbus(_signal: libc::c_int) {
-        let text = b"error: the model file was cut or replaced while it was being read; load it again\n";
+        let text = b"\nerror: the model file was cut or replaced while it was being read; load it again\n";
         // SAFETY: write and _exit are safe in a signal handler; the text is static.
         unsafe {
             libc::write(2, text.as_ptr().cast(), text.len());
@@ -79,12 +127,13 @@ fn watch_for_cut_files() {}
 
 /// How a model runs.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Engine")]
 pub struct RunArgs {
     /// Positions of the context; 0 is the trained length [default: the trained length, at most 4096]
     #[arg(long, value_name = "N")]
     pub ctx: Option<u32>,
     /// Element type of the KV cache
-    #[arg(long, value_enum, default_value = "f16")]
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f16")]
     pub kv: Kv,
     /// Compute and cache in f32 throughout
     #[arg(long)]
@@ -101,36 +150,7 @@ pub enum Kv {
 }
 
 impl RunArgs {
-    pub fn open_gpu(&self) -> Result<Gpu, Failure> {
+    fn gpu(&self) -> Result<Gpu, Failure> {
         Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone() }))?)
     }
-
-    /// Loads the model with a bar, and opens a session on it.
-    pub fn session(&self, gguf: &Gguf) -> Result<Session, Failure> {
-        let gpu = self.open_gpu()?;
-        log::info!("running on {} ({:?})", gpu.card().name, gpu.card().backend);
-        let bar = output::byte_bar("loading");
-        let model = block_on(Model::load(&gpu, gguf, |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        }));
-        bar.finish_and_clear();
-        let model = model.map_err(|source| Context { what: "cannot load the model".into(), source })?;
-        let trained = model.config().context_length;
-        if let Some(context) = self.ctx.filter(|&context| context > trained) {
-            log::warn!(
-                "a context of {context} is more than the {trained} that the model was trained for; far answers may be nonsense"
-            );
-        }
-        let kv = match self.kv {
-            Kv::F16 => KvFormat::F16,
-            Kv::F32 => KvFormat::F32,
-        };
-        let options = SessionOptions { context: self.ctx, kv, exact: self.exact, chunk: None };
-        Ok(model.session(&options)?)
-    }
-}
-
-pub fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, Failure> {
-    Ok(Tokenizer::from_gguf(gguf)?)
 }

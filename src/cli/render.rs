@@ -1,10 +1,11 @@
 //! `render`: the prompt text that a chat template makes of messages, exactly.
 
-use super::{Failure, open};
+use super::open::ModelFile;
+use super::{Failure, output};
 use clap::Args;
-use peregrine::chat::{ChatInput, ChatTemplate, DateTime};
+use peregrine::chat::{ChatInput, ChatTemplate, DateTime, WELL_KNOWN};
+use peregrine::tokenizer::Tokenizer;
 use peregrine::{Error, Gguf};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -12,8 +13,7 @@ pub struct Render {
     /// A GGUF file whose template is taken
     #[arg(required_unless_present = "template")]
     model: Option<PathBuf>,
-    /// A template file, or the name of a well-known one (chatml, llama2, llama3, mistral, gemma, phi3, zephyr)
-    #[arg(long, value_name = "FILE|NAME")]
+    #[arg(long, value_name = "FILE|NAME", help = template_help())]
     template: Option<String>,
     /// Which of the model's templates, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "template")]
@@ -37,9 +37,10 @@ pub struct Render {
 
 impl Render {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = self.model.as_deref().map(|path| open::gguf(Some(path))).transpose()?;
-        let (bos, eos) = (self.bos.as_deref(), self.eos.as_deref());
-        let template = template(gguf.as_ref(), self.template.as_deref(), self.template_name.as_deref(), bos, eos)?;
+        let file = self.model.as_deref().map(|path| ModelFile::open(Some(path))).transpose()?;
+        let gguf = file.as_ref().map(|file| &file.gguf);
+        let names = (self.template.as_deref(), self.template_name.as_deref());
+        let template = template(gguf, names, (self.bos, self.eos))?;
         let text = std::fs::read_to_string(&self.messages)
             .map_err(|source| Error::Io { path: self.messages.clone(), source })?;
         let file: serde_json::Value = serde_json::from_str(&text).map_err(|error| Error::Argument {
@@ -54,45 +55,53 @@ impl Render {
             add_generation_prompt: !self.no_generation_prompt,
             now,
         })?;
-        let mut out = std::io::stdout().lock();
-        out.write_all(rendered.as_bytes())?;
-        Ok(out.flush()?)
+        Ok(output::show(rendered)?)
     }
 }
 
-/// The template that the flags name: a file, a well-known one, or one of the model's.
+pub fn template_help() -> String {
+    format!("A template file, or the name of a well-known one: {}", WELL_KNOWN.join(", "))
+}
+
+/// The template that the flags name (given, name): a file or a well-known one, or one of the model's.
+/// `tokens` are the texts of BOS and EOS; without them the model's own.
 pub fn template(
     gguf: Option<&Gguf>,
-    given: Option<&str>,
-    name: Option<&str>,
-    bos: Option<&str>,
-    eos: Option<&str>,
+    (given, name): (Option<&str>, Option<&str>),
+    tokens: (Option<String>, Option<String>),
 ) -> Result<ChatTemplate, Failure> {
-    let token = |key: &str| -> Option<String> {
-        let gguf = gguf?;
-        let id = gguf.u32(&format!("tokenizer.ggml.{key}_token_id")).ok()??;
-        let tokens = gguf.strings("tokenizer.ggml.tokens").ok()??;
-        Some(String::from_utf8_lossy(tokens.get(id as usize)?).into_owned())
+    let (name, source) = match (given, gguf) {
+        (Some(given), _) if WELL_KNOWN.contains(&given) => (given.into(), None),
+        (Some(path), _) => {
+            let source = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
+            (Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy()), Some(source))
+        }
+        (None, Some(gguf)) => {
+            let template = ChatTemplate::from_gguf(gguf, name)?;
+            if tokens == (None, None) {
+                return Ok(template);
+            }
+            // the file's own source, with other tokens
+            match gguf.str(template.name())? {
+                Some(source) => (template.name().to_string().into(), Some(source.to_string())),
+                None => (template.name().to_string().into(), None),
+            }
+        }
+        (None, None) => {
+            let expected = "a model or --template".into();
+            return Err(Error::Argument { what: "template".into(), expected, got: "neither".into() }.into());
+        }
     };
-    let (own_bos, own_eos) = (token("bos"), token("eos"));
-    let (bos, eos) = (bos.or(own_bos.as_deref()), eos.or(own_eos.as_deref()));
-    match (given, gguf) {
-        (Some(given), _) if peregrine::chat::WELL_KNOWN.contains(&given) => {
-            Ok(ChatTemplate::well_known(given, bos, eos)?)
-        }
-        (Some(given), _) => {
-            let source = std::fs::read_to_string(given).map_err(|source| Error::Io { path: given.into(), source })?;
-            let name = Path::new(given).file_name().map_or(given.into(), |name| name.to_string_lossy());
-            Ok(ChatTemplate::new(&name, &source, bos, eos)?)
-        }
-        (None, Some(gguf)) => Ok(ChatTemplate::from_gguf(gguf, name)?),
-        (None, None) => Err(Error::Argument {
-            what: "template".into(),
-            expected: "a model or --template".into(),
-            got: "neither".into(),
-        }
-        .into()),
-    }
+    let tokenizer = gguf.and_then(|gguf| Tokenizer::from_gguf(gguf).ok());
+    let text = |id: fn(&Tokenizer) -> Option<u32>| {
+        let tokenizer = tokenizer.as_ref()?;
+        Some(String::from_utf8_lossy(tokenizer.token_text(id(tokenizer)?)?).into_owned())
+    };
+    let (bos, eos) = (tokens.0.or_else(|| text(Tokenizer::bos)), tokens.1.or_else(|| text(Tokenizer::eos)));
+    Ok(match source {
+        Some(source) => ChatTemplate::new(&name, &source, bos.as_deref(), eos.as_deref())?,
+        None => ChatTemplate::well_known(&name, bos.as_deref(), eos.as_deref())?,
+    })
 }
 
 /// This minute, in UTC.

@@ -1,12 +1,13 @@
 //! `tokenize` and `detokenize`. Both need no GPU and work on files that hold a vocabulary only.
 
+use super::open::ModelFile;
 use super::prompt::parse_ids;
-use super::{Failure, open, output};
+use super::{Failure, output};
 use clap::Args;
 use peregrine::Error;
 use peregrine::tokenizer::Encode;
 use serde_json::json;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -26,18 +27,17 @@ pub struct Tokenize {
 
 impl Tokenize {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = open::gguf(Some(&self.model))?;
-        let tokenizer = open::tokenizer(&gguf)?;
+        let tokenizer = ModelFile::open(Some(&self.model))?.tokenizer()?;
         let text = read_if_dash(&self.text)?;
         let options = Encode { add_special: !self.no_special, parse_special: !self.no_special, literal: &[] };
         let ids = tokenizer.encode(&text, &options)?;
-        let tokens: Vec<_> =
-            ids.iter().map(|&id| String::from_utf8_lossy(&tokenizer.piece(id, true)).into_owned()).collect();
+        let pieces = ids.iter().map(|&id| tokenizer.piece(id, true));
         if self.json {
+            let tokens: Vec<_> = pieces.map(|piece| String::from_utf8_lossy(&piece).into_owned()).collect();
             return Ok(output::json(&json!({ "ids": ids, "tokens": tokens }))?);
         }
-        for (id, token) in ids.iter().zip(tokens) {
-            println!("{id:>7}  {token:?}");
+        for (id, piece) in ids.iter().zip(pieces) {
+            output::line(format!("{id:>7}  {}", quoted(&piece)), 0)?;
         }
         Ok(())
     }
@@ -60,8 +60,7 @@ pub struct Detokenize {
 
 impl Detokenize {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = open::gguf(Some(&self.model))?;
-        let tokenizer = open::tokenizer(&gguf)?;
+        let tokenizer = ModelFile::open(Some(&self.model))?.tokenizer()?;
         let ids = parse_ids(&String::from_utf8_lossy(&read_if_dash(&self.ids)?))?;
         if let Some(id) = ids.iter().find(|&&id| id as usize >= tokenizer.vocab_size()) {
             let expected = format!("below the vocabulary's {}", tokenizer.vocab_size());
@@ -71,9 +70,15 @@ impl Detokenize {
         if self.json {
             return Ok(output::json(&json!({ "text": String::from_utf8_lossy(&bytes) }))?);
         }
-        let mut out = std::io::stdout().lock();
-        out.write_all(&bytes)?;
-        Ok(out.flush()?)
+        Ok(output::show(bytes)?)
+    }
+}
+
+/// A piece of text in quotes; one that is no whole character as its bytes, \xe6.
+pub fn quoted(piece: &[u8]) -> String {
+    match std::str::from_utf8(piece) {
+        Ok(text) => format!("{text:?}"),
+        Err(_) => format!("\"{}\"", piece.escape_ascii()),
     }
 }
 
