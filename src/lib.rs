@@ -75,7 +75,7 @@ pub mod weight;
 pub mod chat;
 #[cfg(feature = "tokenizer")]
 pub mod tokenizer;
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", feature = "tokenizer"))]
 mod web;
 
 pub use error::{Error, Result};
