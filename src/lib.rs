@@ -75,8 +75,8 @@ pub mod weight;
 pub mod chat;
 #[cfg(feature = "tokenizer")]
 pub mod tokenizer;
-#[cfg(all(target_arch = "wasm32", feature = "tokenizer"))]
-mod web;
+#[cfg(all(target_arch = "wasm32", feature = "tokenizer", feature = "chat"))]
+pub mod web;
 
 pub use error::{Error, Result};
 pub use generate::{GenerateOptions, Generation, Stop};

@@ -395,3 +395,26 @@ fn grids_beyond_65535_workgroups_are_folded() {
     let want: Vec<f32> = w_floats.iter().map(|w| w * 2.0).collect();
     common::assert_close("y", &read_guarded(&y, 1), &want, 0.0, 0.0);
 }
+
+/// The blocks of tests/data/formats.json: subnormal, negative and largest scales, every pattern of the quants.
+#[test]
+fn decode_of_extreme_scales() {
+    let reference = common::json("formats.json").expect("a file of ours");
+    let mut table = Table::new("extreme scales");
+    for format in Format::ALL {
+        let hex = reference[format.name()]["bytes"].as_str().unwrap();
+        let bytes: Vec<u8> =
+            (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
+        let cols = format.block_weights().max(32) as u32;
+        let rows = (bytes.len() / format.block_bytes() * format.block_weights()) as u32 / cols;
+        let mut want = vec![0.0; (rows * cols) as usize];
+        format.decode(&bytes, &mut want);
+        let w = peregrine::weight::Weight::upload(gpu(), format.name(), format, rows, cols, &bytes).unwrap();
+        let ids: Vec<u32> = (0..rows).collect();
+        let (ids_buffer, y) = (upload_ids(&ids), poisoned(rows, cols));
+        let outcome = run(gpu(), frame(0, rows), |plan| kernels::embed::embed(plan, "y", &w, &ids_buffer, &y))
+            .and_then(|()| close("y", &read_guarded(&y, rows), &want, 0.0, 1e-6));
+        table.row(format.name(), outcome.map(drop));
+    }
+    table.finish();
+}

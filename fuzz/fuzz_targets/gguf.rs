@@ -1,0 +1,19 @@
+//! Any bytes give a GGUF file or an error: no panic, no endless loop, no allocation that the bytes do not justify.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use peregrine::model::tensors::Tensors;
+use peregrine::tokenizer::Tokenizer;
+use peregrine::{Config, Gguf};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(gguf) = Gguf::from_bytes(bytes) else { return };
+    for tensor in gguf.tensors() {
+        std::hint::black_box(gguf.data(tensor).iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+    }
+    if let Ok(config) = Config::from_gguf(&gguf) {
+        let _ = Tensors::find(&gguf, &config);
+    }
+    let _ = Tokenizer::from_gguf(&gguf);
+});
