@@ -1,6 +1,8 @@
 //! Chat templates: renders of real templates byte for byte, what Python's Jinja environment offers them, the
 //! well-known formats, control tokens typed by a user, dates, and conversations.
 
+#![allow(clippy::type_complexity)] // rows of tables
+
 mod common;
 
 use common::Table;

@@ -74,7 +74,12 @@ impl Bench {
         println!("prefill    {prefill:.1} tokens/s of {} tokens {}", self.prompt, spread(&measured.prefill));
         println!("decode     {decode:.1} tokens/s over {} tokens {}", self.tokens, spread(&measured.decode));
         println!("a token    {dispatches} dispatches, {} of weights", output::bytes(bytes));
-        println!("bandwidth  {:.1} of {:.1} GB/s that the device reads ({:.0} %)", read / 1e9, bandwidth / 1e9, 100.0 * read / bandwidth);
+        println!(
+            "bandwidth  {:.1} of {:.1} GB/s that the device reads ({:.0} %)",
+            read / 1e9,
+            bandwidth / 1e9,
+            100.0 * read / bandwidth
+        );
         Ok(())
     }
 }

@@ -152,11 +152,14 @@ impl Talk {
         let context = self.session.context();
         let room = (context / 4).clamp(1, self.tokens); // of the context, for the answer
         let mut conversation = std::mem::take(&mut self.conversation);
-        let dropped = conversation.drop_until(|messages| Ok(self.tokens_of(messages)?.len() as u64 + room as u64 <= context as u64));
+        let dropped = conversation
+            .drop_until(|messages| Ok(self.tokens_of(messages)?.len() as u64 + room as u64 <= context as u64));
         self.conversation = conversation;
         match dropped? {
             Some(0) => {}
-            Some(turns) => eprintln!("[the context is full: the oldest {turns} questions and their answers are forgotten]"),
+            Some(turns) => {
+                eprintln!("[the context is full: the oldest {turns} questions and their answers are forgotten]")
+            }
             None => {
                 let tokens = self.tokens_of(&self.conversation.messages())?.len() as u32;
                 let hint = "The question is too long for it; choose a larger one with --ctx".into();
@@ -222,6 +225,8 @@ fn print_now(text: &str) -> std::io::Result<()> {
 /// Where the lines typed before are kept.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || Some(PathBuf::from(std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"))?).join(".local/state"));
+    let home = || {
+        Some(PathBuf::from(std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"))?).join(".local/state"))
+    };
     Some(state.or_else(home)?.join("peregrine/history"))
 }

@@ -72,7 +72,8 @@ impl CompareArgs {
         let ids = self.prompt.ids(&gguf, Some("Once upon a time"))?;
         let mut session = self.run.session(&gguf)?;
         let steps = block_on(compare(&mut session, &gguf, &ids))?;
-        let differs = |step: &&peregrine::compare::StepDifference| step.relative.is_nan() || step.relative > self.tolerance;
+        let differs =
+            |step: &&peregrine::compare::StepDifference| step.relative.is_nan() || step.relative > self.tolerance;
         for step in steps.iter().filter(|step| self.all || differs(step)) {
             let mark = if differs(&step) { "DIFFERS" } else { "ok" };
             println!("{mark:<8}{:<24} {:<12} {:.2e}", step.label, step.kernel, step.relative);
@@ -80,7 +81,10 @@ impl CompareArgs {
         match steps.iter().find(differs) {
             None => {
                 let worst = steps.iter().map(|step| step.relative).fold(0.0, f32::max);
-                println!("{} steps agree with the reference, the worst to {worst:.1e} of its largest value", steps.len());
+                println!(
+                    "{} steps agree with the reference, the worst to {worst:.1e} of its largest value",
+                    steps.len()
+                );
                 Ok(())
             }
             Some(step) => Err(Differs(format!(

@@ -19,7 +19,11 @@ impl Devices {
             // the error that says what to install
             return match block_on(Gpu::with(&GpuOptions::default())) {
                 Err(error) => Err(error.into()),
-                Ok(_) => Err(Error::NoGpu { what: "none was found".into(), hint: "One appeared meanwhile; try again".into() }.into()),
+                Ok(_) => Err(Error::NoGpu {
+                    what: "none was found".into(),
+                    hint: "One appeared meanwhile; try again".into(),
+                }
+                .into()),
             };
         }
         if self.json {

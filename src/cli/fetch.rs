@@ -31,9 +31,14 @@ impl Fetch {
     }
 
     async fn fetch(self) -> Result<(), Failure> {
-        let (owner, name) = self.repo.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()).ok_or_else(|| {
-            Error::Argument { what: "REPO".into(), expected: "OWNER/NAME".into(), got: format!("{:?}", self.repo) }
-        })?;
+        let (owner, name) =
+            self.repo.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()).ok_or_else(
+                || Error::Argument {
+                    what: "REPO".into(),
+                    expected: "OWNER/NAME".into(),
+                    got: format!("{:?}", self.repo),
+                },
+            )?;
         let client = HFClient::new()?;
         let repo = client.model(owner, name);
         let file = match self.file {
@@ -71,7 +76,8 @@ async fn only_gguf(repo: &Repo, name: &str) -> Result<String, Failure> {
         }
         .into()),
         _ => {
-            let list: Vec<_> = files.iter().map(|(path, size)| format!("\n  {path} ({})", output::bytes(*size))).collect();
+            let list: Vec<_> =
+                files.iter().map(|(path, size)| format!("\n  {path} ({})", output::bytes(*size))).collect();
             let got = format!("none, and {name} has {}:{}", files.len(), list.concat());
             Err(Error::Argument { what: "FILE".into(), expected: "the name of one file".into(), got }.into())
         }
@@ -142,7 +148,14 @@ async fn resume(repo: &Repo, file: &str, part: &Path, size: u64, bar: &indicatif
 }
 
 /// One request for what is missing.
-async fn append(repo: &Repo, file: &str, out: &mut std::fs::File, have: u64, size: u64, bar: &indicatif::ProgressBar) -> Result<(), HFError> {
+async fn append(
+    repo: &Repo,
+    file: &str,
+    out: &mut std::fs::File,
+    have: u64,
+    size: u64,
+    bar: &indicatif::ProgressBar,
+) -> Result<(), HFError> {
     let (length, stream) = repo.download_file_stream().filename(file).range(have..size).send().await?;
     if length.is_some_and(|length| length != size - have) {
         out.set_len(0)?; // the server ignores ranges and sends all

@@ -53,7 +53,8 @@ impl Generate {
         };
         let end_ids = tokenizer.as_ref().map_or(Vec::new(), |t| t.end_ids().to_vec());
         let mut stops = StopStrings::new(self.stop.clone())?;
-        let stop_ids: Vec<u32> = self.stop.iter().filter_map(|text| tokenizer.as_ref()?.id_of(text.as_bytes())).collect();
+        let stop_ids: Vec<u32> =
+            self.stop.iter().filter_map(|text| tokenizer.as_ref()?.id_of(text.as_bytes())).collect();
 
         let mut session = self.run.session(&gguf)?;
         let load_ms = began.elapsed().as_secs_f64() * 1e3;

@@ -28,7 +28,10 @@ impl Inspect {
         let gguf = open::gguf(self.model.as_deref())?;
         let mut warnings = Vec::new();
         let mut card = serde_json::Map::new();
-        card.insert("file".into(), json!({ "version": gguf.version(), "alignment": gguf.alignment(), "tensors": gguf.tensors().len() }));
+        card.insert(
+            "file".into(),
+            json!({ "version": gguf.version(), "alignment": gguf.alignment(), "tensors": gguf.tensors().len() }),
+        );
         match Config::from_gguf(&gguf) {
             Ok(config) => {
                 card.insert("model".into(), model(&config));
@@ -108,7 +111,10 @@ fn formats(gguf: &Gguf) -> Value {
         entry.0 += 1;
         entry.1 += tensor.size;
     }
-    by_type.iter().map(|(name, (tensors, bytes))| (name.to_string(), json!({ "tensors": tensors, "bytes": bytes }))).collect()
+    by_type
+        .iter()
+        .map(|(name, (tensors, bytes))| (name.to_string(), json!({ "tensors": tensors, "bytes": bytes })))
+        .collect()
 }
 
 fn tokenizer_card(gguf: &Gguf, tokenizer: &Tokenizer) -> Value {
@@ -141,7 +147,12 @@ fn print_card(card: &Value) {
         line("model", format!("{} ({})", plain(&model["name"]), plain(&model["architecture"])));
         line("blocks", plain(&model["blocks"]));
         line("embedding", plain(&model["embedding_length"]));
-        let heads = format!("{} of {}, over {} kv heads", plain(&model["heads"]), model["head_size"], plain(&model["kv_heads"]));
+        let heads = format!(
+            "{} of {}, over {} kv heads",
+            plain(&model["heads"]),
+            model["head_size"],
+            plain(&model["kv_heads"])
+        );
         line("heads", heads);
         line("feed-forward", plain(&model["feed_forward"]));
         line("vocabulary", plain(&model["vocabulary"]));
@@ -155,7 +166,8 @@ fn print_card(card: &Value) {
     if let Some(tokenizer) = card.get("tokenizer") {
         let pre = tokenizer["pre"].as_str().map(|pre| format!(", pre-tokenizer {pre}")).unwrap_or_default();
         line("tokenizer", format!("{}{pre}, {} tokens", plain(&tokenizer["model"]), tokenizer["tokens"]));
-        let special = |token: &Value| token.get("text").map_or("none".into(), |text| format!("{} {}", token["id"], plain(text)));
+        let special =
+            |token: &Value| token.get("text").map_or("none".into(), |text| format!("{} {}", token["id"], plain(text)));
         let added = if tokenizer["adds_bos"] == true { "added" } else { "not added" };
         line("BOS, EOS", format!("{} ({added}), {}", special(&tokenizer["bos"]), special(&tokenizer["eos"])));
         let ends: Vec<_> = tokenizer["ends"].as_array().into_iter().flatten().map(plain).collect();

@@ -21,7 +21,11 @@ use std::process::ExitCode;
 
 /// Runs Llama- and Qwen-family language models on any GPU
 #[derive(Parser)]
-#[command(version, max_term_width = 100, after_help = "`peregrine generate` runs the built-in model; no download, no set-up.")]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "`peregrine generate` runs the built-in model; no download, no set-up."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -33,13 +33,17 @@ pub fn gguf(path: Option<&Path>) -> Result<Gguf, Failure> {
     };
     let name = path.map_or_else(|| "the built-in model".into(), |path| path.display().to_string());
     watch_for_cut_files();
-    let told = |error| -> Failure { match error {
-        // the path is in the context already
-        peregrine::Error::InFile { path, source } => Context { what: format!("cannot open {}", path.display()), source: *source },
-        io @ peregrine::Error::Io { .. } => return io.into(), // names the path too
-        source => Context { what: format!("cannot open {name}"), source },
-    }
-    .into() };
+    let told = |error| -> Failure {
+        match error {
+            // the path is in the context already
+            peregrine::Error::InFile { path, source } => {
+                Context { what: format!("cannot open {}", path.display()), source: *source }
+            }
+            io @ peregrine::Error::Io { .. } => return io.into(), // names the path too
+            source => Context { what: format!("cannot open {name}"), source },
+        }
+        .into()
+    };
     opened.map_err(told)
 }
 
@@ -114,7 +118,9 @@ impl RunArgs {
         let model = model.map_err(|source| Context { what: "cannot load the model".into(), source })?;
         let trained = model.config().context_length;
         if let Some(context) = self.ctx.filter(|&context| context > trained) {
-            log::warn!("a context of {context} is more than the {trained} that the model was trained for; far answers may be nonsense");
+            log::warn!(
+                "a context of {context} is more than the {trained} that the model was trained for; far answers may be nonsense"
+            );
         }
         let kv = match self.kv {
             Kv::F16 => KvFormat::F16,

@@ -35,7 +35,8 @@ pub fn bytes(count: u64) -> String {
 
 /// A bar of bytes on standard error; hidden where that is no terminal.
 pub fn byte_bar(what: &str) -> indicatif::ProgressBar {
-    let bar = if std::io::stderr().is_terminal() { indicatif::ProgressBar::new(0) } else { indicatif::ProgressBar::hidden() };
+    let bar =
+        if std::io::stderr().is_terminal() { indicatif::ProgressBar::new(0) } else { indicatif::ProgressBar::hidden() };
     let style = indicatif::ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     bar.set_style(style.expect("a valid template").progress_chars("=> "));
     bar.set_message(what.to_string());

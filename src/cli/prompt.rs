@@ -47,7 +47,11 @@ impl PromptArgs {
         if let Some(list) = &self.prompt_ids {
             return parse_ids(list);
         }
-        let argument = |expected: &str| Error::Argument { what: "prompt".into(), expected: expected.into(), got: "nothing".into() };
+        let argument = |expected: &str| Error::Argument {
+            what: "prompt".into(),
+            expected: expected.into(),
+            got: "nothing".into(),
+        };
         let Some(text) = self.text(default)? else {
             return Err(argument("a text (-p), a file (-f) or token ids (--prompt-ids)").into());
         };
@@ -137,6 +141,16 @@ impl SamplingArgs {
     /// `barred` tokens are never chosen.
     pub fn sampling(&self, barred: Vec<u32>) -> Sampling {
         let &SamplingArgs { temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed } = self;
-        Sampling { temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, barred, ..Sampling::default() }
+        Sampling {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repeat_penalty,
+            repeat_last_n,
+            seed,
+            barred,
+            ..Sampling::default()
+        }
     }
 }

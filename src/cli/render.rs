@@ -77,7 +77,9 @@ pub fn template(
     let (own_bos, own_eos) = (token("bos"), token("eos"));
     let (bos, eos) = (bos.or(own_bos.as_deref()), eos.or(own_eos.as_deref()));
     match (given, gguf) {
-        (Some(given), _) if peregrine::chat::WELL_KNOWN.contains(&given) => Ok(ChatTemplate::well_known(given, bos, eos)?),
+        (Some(given), _) if peregrine::chat::WELL_KNOWN.contains(&given) => {
+            Ok(ChatTemplate::well_known(given, bos, eos)?)
+        }
         (Some(given), _) => {
             let source = std::fs::read_to_string(given).map_err(|source| Error::Io { path: given.into(), source })?;
             let name = Path::new(given).file_name().map_or(given.into(), |name| name.to_string_lossy());

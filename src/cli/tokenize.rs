@@ -31,7 +31,8 @@ impl Tokenize {
         let text = read_if_dash(&self.text)?;
         let options = Encode { add_special: !self.no_special, parse_special: !self.no_special, literal: &[] };
         let ids = tokenizer.encode(&text, &options)?;
-        let tokens: Vec<_> = ids.iter().map(|&id| String::from_utf8_lossy(&tokenizer.piece(id, true)).into_owned()).collect();
+        let tokens: Vec<_> =
+            ids.iter().map(|&id| String::from_utf8_lossy(&tokenizer.piece(id, true)).into_owned()).collect();
         if self.json {
             return Ok(output::json(&json!({ "ids": ids, "tokens": tokens }))?);
         }

@@ -2,7 +2,7 @@
 
 use super::{Bytes, Gguf, Header, Value, read};
 use crate::error::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a file says of its place among the parts; None if it is whole.
 pub(super) struct Place {
@@ -71,7 +71,7 @@ pub(super) fn open_others(gguf: &mut Gguf, first: &Path, place: &Place) -> Resul
     Ok(())
 }
 
-fn add(gguf: &mut Gguf, path: &PathBuf, place: &Place, number: u64) -> Result<()> {
+fn add(gguf: &mut Gguf, path: &Path, place: &Place, number: u64) -> Result<()> {
     let bytes = Bytes::open(path)?;
     let header = read::read(&bytes)?;
     match Place::of(&header)? {

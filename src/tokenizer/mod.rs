@@ -78,7 +78,7 @@ impl Tokenizer {
         }
         let is_spm = name == "llama";
         let pre = if is_spm { None } else { Some(pre::find(gguf)?) };
-        let adds_bos = pre.as_ref().map_or(true, |pre| pre.adds_bos);
+        let adds_bos = pre.as_ref().is_none_or(|pre| pre.adds_bos);
         let mut vocab = Vocabulary::from_gguf(gguf, is_spm, adds_bos)?;
         let model = match pre {
             None => Model::Spm(Spm::from_gguf(gguf, &vocab)?),
