@@ -10,8 +10,8 @@ use minijinja_contrib::pycompat;
 use serde_json::Value as Json;
 use std::error::Error as _;
 
-/// Steps of the template engine before a render is given up, and more for each byte of the messages: a template that came
-/// with a file must not run for ever, nor fill the memory (a step also stands for 64 bytes of text made). The most
+/// Steps of the template engine before a render is given up, and more for each byte of the messages: a template that
+/// came with a file must not run for ever, nor fill the memory (a step also stands for 64 bytes of text made). The most
 /// wasteful of 35 real templates takes a fifth of this for a thousand messages of a thousand characters.
 const FUEL: u64 = 10_000_000;
 const FUEL_PER_BYTE: u64 = 200;
