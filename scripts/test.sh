@@ -5,8 +5,29 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 PATH="$PATH:$HOME/.cargo/bin"
+# Mesa asks Wayland which GPU the desktop uses, and complains where there is no desktop.
+export NODEVICE_SELECT=1
 
 scripts/setup.sh --tests
 scripts/fetch-test-models.sh
 web/build.sh
 node web/smoke.mjs
+node web/browser.mjs
+
+# Vulkan's loader gives a program the drivers that this variable names.
+tests_on() {
+    echo "== Tests on $1"
+    VK_DRIVER_FILES=$2 cargo test "${@:3}"
+}
+if [ "$(uname)" != Linux ] || cargo run -q -- devices --json | grep -qE '"type": ?"(Discrete|Integrated|Virtual)'; then
+    echo "== Tests on this machine's own GPU"
+    cargo test
+fi
+if [ "$(uname)" = Linux ]; then
+    tests_on lavapipe "$(lavapipe_icd)"
+    if [ -n "$(swiftshader_icd)" ]; then
+        tests_on SwiftShader "$(swiftshader_icd)" --tests
+    else
+        echo "SKIPPED: the tests on SwiftShader, which comes with Chromium or Chrome and is not here"
+    fi
+fi

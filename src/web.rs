@@ -4,6 +4,7 @@ use crate::gguf::Gguf;
 use crate::gpu::Gpu;
 use crate::model::{Config, Model};
 use crate::session::SessionOptions;
+use crate::tokenizer::{Encode, Tokenizer};
 use wasm_bindgen::prelude::*;
 
 /// The engine's version.
@@ -28,6 +29,13 @@ pub fn inspect(gguf: Vec<u8>) -> Result<String, JsError> {
         "bytes": gguf.tensors().iter().map(|tensor| tensor.size).sum::<u64>(),
     });
     Ok(card.to_string())
+}
+
+/// The token ids of a text, by the model's own tokenizer. Needs no GPU.
+#[wasm_bindgen]
+pub fn tokenize(gguf: Vec<u8>, text: &str) -> Result<Vec<u32>, JsError> {
+    let tokenizer = Tokenizer::from_gguf(&Gguf::from_bytes(gguf)?)?;
+    Ok(tokenizer.encode(text.as_bytes(), &Encode::default())?)
 }
 
 /// The most likely `tokens` ids after `ids`, by a GGUF model on the browser's GPU.

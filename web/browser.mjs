@@ -14,11 +14,12 @@ const reference = JSON.parse(file("tests/data/tales_reference.json")).prompts[0]
 const expected = reference.numpy_f32_on_q8_0.greedy32;
 
 const page = `<script type="module">
-import init, {generateIds} from "/web/pkg/peregrine.js";
+import init, {generateIds, tokenize} from "/web/pkg/peregrine.js";
 async function answer() {
     await init();
     const model = new Uint8Array(await (await fetch("/models/tales-2m.Q8_0.gguf")).arrayBuffer());
-    return {ids: [...await generateIds(model, new Uint32Array([${reference.token_ids}]), ${expected.length})]};
+    const prompt = tokenize(model, ${JSON.stringify(reference.prompt)});
+    return {ids: [...await generateIds(model, prompt, ${expected.length})]};
 }
 const body = JSON.stringify(await answer().catch(error => ({error: String(error)})));
 fetch("/answer", {method: "POST", body});

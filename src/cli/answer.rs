@@ -16,7 +16,7 @@ pub struct Ask<'a> {
     /// None: until the context is full.
     pub max_tokens: Option<u32>,
     pub stop: &'a [String],
-    /// Bar every end token.
+    /// Bar every end token that is no stop string.
     pub ignore_eos: bool,
     /// Set by another thread to end the answer.
     pub interrupted: &'a AtomicBool,
@@ -62,7 +62,7 @@ pub fn answer(
     let stop_ids: Vec<u32> = stop.iter().filter_map(control).collect();
     let ends = if ignore_eos { stop_ids.clone() } else { [end_ids, &stop_ids].concat() };
     if ignore_eos {
-        sampling.barred = end_ids.to_vec();
+        sampling.barred = end_ids.iter().copied().filter(|id| !stop_ids.contains(id)).collect();
     }
 
     let start = Instant::now();
