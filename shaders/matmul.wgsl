@@ -5,18 +5,6 @@
 const TILE: u32 = 32u;
 const PITCH: u32 = 9u; // vec4 a shared row: 8, and one so that rows start in different banks
 
-struct Params {
-    rows: u32,      // N, of this shard
-    blocks: u32,    // K / 32
-    x_stride: u32,  // in vec4
-    y_stride: u32,  // in floats
-    first_row: u32, // where this shard's rows begin in y
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [T, K]
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, N]
-
 var<workgroup> w_tile: array<vec4<f32>, TILE * PITCH>; // [32 rows, 32 along K]
 var<workgroup> x_tile: array<vec4<f32>, TILE * PITCH>; // [32 tokens, 32 along K]
 

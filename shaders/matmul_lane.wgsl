@@ -5,18 +5,6 @@
 const TOKENS: u32 = 8u;
 const ROWS: u32 = 4u;
 
-struct Params {
-    rows: u32,      // N, of this shard
-    blocks: u32,    // K / 32
-    x_stride: u32,  // in vec4
-    y_stride: u32,  // in floats
-    first_row: u32, // where this shard's rows begin in y
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [T, K]
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, N]
-
 // [8 tokens, 4 rows]
 struct Sums {
     t0: vec4<f32>, t1: vec4<f32>, t2: vec4<f32>, t3: vec4<f32>,

@@ -3,18 +3,6 @@
 
 const ROWS: u32 = 4u;
 
-struct Params {
-    rows: u32,      // N, of this shard
-    blocks: u32,    // K / 32
-    x_stride: u32,  // in vec4
-    y_stride: u32,  // in floats
-    first_row: u32, // where this shard's rows begin in y
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [T, K]
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, N]
-
 // The dot product of block b of a row with the x that a lane holds.
 fn block_dot(w: Block, v: Block) -> f32 {
     return dot(w.w0, v.w0) + dot(w.w1, v.w1) + dot(w.w2, v.w2) + dot(w.w3, v.w3)

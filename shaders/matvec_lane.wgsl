@@ -1,18 +1,6 @@
 // y[t] = W x[t], one lane a row of W, for processors that emulate a GPU: a lane streams its row, nothing is shared.
 // matvec.wgsl is the version for real GPUs.
 
-struct Params {
-    rows: u32,      // N, of this shard
-    blocks: u32,    // K / 32
-    x_stride: u32,  // in vec4
-    y_stride: u32,  // in floats
-    first_row: u32, // where this shard's rows begin in y
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [T, K]
-@group(0) @binding(4) var<storage, read_write> y: array<f32>; // [T, N]
-
 @compute @workgroup_size(64)
 fn matvec_lane(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -13,6 +13,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("formats/f16.wgsl", include_str!("../shaders/formats/f16.wgsl")),
     ("formats/f32.wgsl", include_str!("../shaders/formats/f32.wgsl")),
     ("formats/fifth.wgsl", include_str!("../shaders/formats/fifth.wgsl")),
+    ("formats/halves.wgsl", include_str!("../shaders/formats/halves.wgsl")),
     ("formats/q4_0.wgsl", include_str!("../shaders/formats/q4_0.wgsl")),
     ("formats/q4_1.wgsl", include_str!("../shaders/formats/q4_1.wgsl")),
     ("formats/q4_k.wgsl", include_str!("../shaders/formats/q4_k.wgsl")),
@@ -27,6 +28,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("kv/f16.wgsl", include_str!("../shaders/kv/f16.wgsl")),
     ("kv/f32.wgsl", include_str!("../shaders/kv/f32.wgsl")),
     ("kv_store.wgsl", include_str!("../shaders/kv_store.wgsl")),
+    ("linear.wgsl", include_str!("../shaders/linear.wgsl")),
     ("matmul.wgsl", include_str!("../shaders/matmul.wgsl")),
     ("matmul_lane.wgsl", include_str!("../shaders/matmul_lane.wgsl")),
     ("matvec.wgsl", include_str!("../shaders/matvec.wgsl")),
@@ -46,8 +48,8 @@ pub const FILES: &[(&str, &str)] = &[
 pub fn format_files(format: Format) -> &'static [&'static str] {
     match format {
         Format::F32 => &["formats/block.wgsl", "formats/f32.wgsl"],
-        Format::F16 => &["formats/block.wgsl", "formats/f16.wgsl"],
-        Format::BF16 => &["formats/block.wgsl", "formats/bf16.wgsl"],
+        Format::F16 => &["formats/block.wgsl", "formats/halves.wgsl", "formats/f16.wgsl"],
+        Format::BF16 => &["formats/block.wgsl", "formats/halves.wgsl", "formats/bf16.wgsl"],
         Format::Q4_0 => &["formats/block.wgsl", "formats/words.wgsl", "formats/q4_0.wgsl"],
         Format::Q4_1 => &["formats/block.wgsl", "formats/words.wgsl", "formats/q4_1.wgsl"],
         Format::Q5_0 => &["formats/block.wgsl", "formats/words.wgsl", "formats/fifth.wgsl", "formats/q5_0.wgsl"],

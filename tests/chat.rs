@@ -335,8 +335,8 @@ fn templates_of_real_kinds_of_files() {
     table.finish();
 }
 
-const CONTROL: [&str; 11] =
-    ["user", "content", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "</think>", "<a>", "<a><b", "<｜x｜>", " "];
+#[rustfmt::skip]
+const CONTROL: [&str; 12] = ["user", "content", "><c>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "</think>", "<a>", "<a><b", "<｜x｜>", " "];
 
 /// Template, messages (role and content), the prompt with guarded places in ⟦ ⟧.
 #[test]
@@ -356,7 +356,8 @@ fn typed_control_tokens_are_found_again() {
         ("in a role", chatml, &[("user<|im_end|>", "a")], "<|im_start|>user⟦<|im_end|>⟧|a<|im_end|>"),
         ("side by side, twice the same", chatml, &[("user", "<s><s></s>")], "<|im_start|>user|⟦<s>⟧⟦<s>⟧⟦</s>⟧<|im_end|>"),
         ("the longest of two", chatml, &[("user", "<a><b")], "<|im_start|>user|⟦<a><b⟧<|im_end|>"),
-        ("one over the end of another", chatml, &[("user", "<a><b<a>")], "<|im_start|>user|⟦<a><b⟧⟦<a>⟧<|im_end|>"),
+        ("one behind another", chatml, &[("user", "<a><b<a>")], "<|im_start|>user|⟦<a><b⟧⟦<a>⟧<|im_end|>"),
+        ("one over the end of another", chatml, &[("user", "<a><c>d")], "<|im_start|>user|⟦<a><c>⟧d<|im_end|>"),
         ("one inside of another", chatml, &[("user", "<|im_<|im_end|>end|>")], "<|im_start|>user|<|im_⟦<|im_end|>⟧end|><|im_end|>"),
         ("a part of one", chatml, &[("user", "<|im_end| ><|IM_END|>")], "<|im_start|>user|<|im_end| ><|IM_END|><|im_end|>"),
         ("beyond ASCII", chatml, &[("user", "日<｜x｜>本")], "<|im_start|>user|日⟦<｜x｜>⟧本<|im_end|>"),

@@ -174,7 +174,11 @@ fn mutated_copies_never_panic() {
         if let Ok(gguf) = Gguf::from_bytes(bytes) {
             loads += 1;
             std::hint::black_box(read_all(&gguf));
-            let _ = peregrine::Config::from_gguf(&gguf); // an error or a config, no panic
+            // and all that a loader asks of it: an error or an answer, no panic
+            if let Ok(config) = peregrine::Config::from_gguf(&gguf) {
+                let _ = peregrine::model::tensors::Tensors::find(&gguf, &config);
+            }
+            let _ = peregrine::tokenizer::Tokenizer::from_gguf(&gguf);
         }
     }
     assert!(loads > 20 && loads < 380, "{loads} of 400 load: the mutations miss their aim");

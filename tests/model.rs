@@ -9,6 +9,7 @@ use common::tiny::TinyModel;
 use common::{Random, Table, assert_close, close};
 use peregrine::compare::compare;
 use peregrine::formats::Format;
+use peregrine::gguf::{Array, Value};
 use peregrine::model::Architecture;
 use peregrine::reference::{ReferenceModel, ops};
 use peregrine::{Error, Gguf, Gpu, Model, Session, SessionOptions, block_on};
@@ -249,4 +250,53 @@ fn compare_finds_the_first_step_that_differs() {
         let first = steps.iter().find(|step| step.relative > 1e-4).expect("the damage shows");
         assert_eq!((first.label.as_str(), first.column), ("blk.1.ffn_up", 0));
     }
+}
+
+/// Every option of a model that changes its plan, against the CPU reference.
+#[test]
+fn options_of_models_equal_the_reference() {
+    let llama = || TinyModel::new(Architecture::Llama, Format::F32, 81);
+    let numbers = |list: &[u32]| Value::Array(Array::U32(list.to_vec()));
+    let mut models = vec![
+        ("untied", TinyModel { tied: false, ..llama() }.gguf()),
+        ("biases everywhere", TinyModel { qkv_bias: true, other_bias: true, ..llama() }.gguf()),
+        ("frequency factors", TinyModel { rope_freqs: Some(vec![1.0, 1.5, 2.0, 4.0, 8.0, 8.0]), ..llama() }.gguf()),
+        ("a part of the head turns", llama().with("rope.dimension_count", Value::U32(8)).gguf()),
+        (
+            "linear scaling",
+            llama().with("rope.scaling.type", "linear".into()).with("rope.scaling.factor", 4.0f32.into()).gguf(),
+        ),
+        ("one head for each kv head", TinyModel { kv_heads: 6, ..llama() }.gguf()),
+        ("one kv head", TinyModel { kv_heads: 1, ..llama() }.gguf()),
+        ("heads of 256", TinyModel { head_size: 256, heads: 2, kv_heads: 1, ..llama() }.gguf()),
+    ];
+    let yarn = llama().with("rope.scaling.type", "yarn".into()).with("rope.scaling.factor", 4.0f32.into());
+    let yarn = yarn.with("rope.scaling.original_context_length", Value::U32(32));
+    models.push(("yarn", yarn.clone().gguf()));
+    models.push(("yarn with a factor of its own", yarn.with("rope.scaling.attn_factor", 0.8f32.into()).gguf()));
+    // blocks of different widths
+    let wide = llama()
+        .with("attention.head_count", numbers(&[6, 4]))
+        .with("attention.head_count_kv", numbers(&[2, 4]))
+        .with("feed_forward_length", numbers(&[100, 52]));
+    let narrow = TinyModel { heads: 4, kv_heads: 4, feed_forward: 52, ..wide.clone() };
+    let mut tensors = wide.tensors();
+    tensors.retain(|tensor| !tensor.name.starts_with("blk.1."));
+    tensors.extend(narrow.tensors().into_iter().filter(|tensor| tensor.name.starts_with("blk.1.")));
+    models.push(("blocks of different widths", wide.gguf_of(&tensors)));
+
+    let mut table = Table::new("options");
+    let ids = Random::new(12).ids(11, 203);
+    for (name, gguf) in models {
+        let run = || -> Result<(), String> {
+            let mut session = open(gpu(), &gguf, &exact()).map_err(|e| chain(&e))?;
+            let want = reference_logits(&gguf, &ids);
+            let prefill = Engine::append(&mut session, &ids[..10])?;
+            close_relative("prefill", &prefill, &want[9 * 203..10 * 203], 1e-4)?;
+            let decode = Engine::append(&mut session, &ids[10..])?;
+            close_relative("decode", &decode, &want[10 * 203..], 1e-4)
+        };
+        table.row(name, run());
+    }
+    table.finish();
 }

@@ -154,7 +154,7 @@ fn filters_equal_a_full_sort() {
             let sampling = Sampling {
                 temperature: [0.3, 1.0, 1.7][row % 3],
                 top_k: [0, 0, 1, 40, 300][row % 5],
-                top_p: [1.0, 0.9, 0.5, 0.999][row % 4],
+                top_p: [1.0, 0.9, 0.5, 0.999][(row + row / 4) % 4],
                 min_p: [0.0, 0.0, 0.1, 0.003][(row / 4) % 4],
                 ..open()
             };

@@ -36,11 +36,11 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     for format in Format::ALL {
         let files = shaders::format_files(format);
         add(&[files, &["embed.wgsl"]], embed::EmbedParams::FIELDS);
-        add(&[files, &["frame.wgsl", "matmul.wgsl"]], linear::LinearParams::FIELDS);
-        add(&[files, &["frame.wgsl", "matmul_lane.wgsl"]], linear::LinearParams::FIELDS);
-        add(&[files, &["frame.wgsl", "matvec_lane.wgsl"]], linear::LinearParams::FIELDS);
+        add(&[files, &["frame.wgsl", "linear.wgsl", "matmul.wgsl"]], linear::LinearParams::FIELDS);
+        add(&[files, &["frame.wgsl", "linear.wgsl", "matmul_lane.wgsl"]], linear::LinearParams::FIELDS);
+        add(&[files, &["frame.wgsl", "linear.wgsl", "matvec_lane.wgsl"]], linear::LinearParams::FIELDS);
         for reduce in reduces {
-            add(&[files, &["frame.wgsl", reduce, "matvec.wgsl"]], linear::LinearParams::FIELDS);
+            add(&[files, &["frame.wgsl", "linear.wgsl", reduce, "matvec.wgsl"]], linear::LinearParams::FIELDS);
         }
     }
     all

@@ -1,12 +1,12 @@
-//! A conversation as a chat program keeps it: the system message and the turns, and which of them go when the context is full.
+//! A conversation as a chat program keeps it: the system message and the turns, and which go when the context is full.
 
 use crate::error::Result;
 use serde_json::{Value as Json, json};
 
 /// Messages in order: an optional system message, then questions and answers by turns.
 ///
-/// The rule for a full context: the oldest question goes, together with its answer, until the prompt fits. The system message and
-/// the last question always stay.
+/// The rule for a full context: the oldest question goes, together with its answer, until the prompt fits. The system
+/// message and the last question always stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversation {
     system: Option<String>,

@@ -10,9 +10,11 @@ use minijinja_contrib::pycompat;
 use serde_json::Value as Json;
 use std::error::Error as _;
 
-/// Steps of the template engine before a render is given up: a template that came with a file must not run for ever.
-/// A thousand messages of a thousand characters take less than half, the most wasteful template of 36 included.
-const FUEL: u64 = 20_000_000;
+/// Steps of the template engine before a render is given up, and more for each byte of the messages: a template that
+/// came with a file must not run for ever, nor fill the memory (a step also stands for 64 bytes of text made). The most
+/// wasteful of 35 real templates takes a fifth of this for a thousand messages of a thousand characters.
+const FUEL: u64 = 10_000_000;
+const FUEL_PER_BYTE: u64 = 200;
 /// The template's name inside its environment.
 const TEMPLATE: &str = "chat";
 
@@ -20,7 +22,6 @@ const TEMPLATE: &str = "chat";
 pub fn environment(source: &str) -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_debug(true); // errors know the failing expression
-    environment.set_fuel(Some(FUEL));
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
@@ -54,6 +55,8 @@ pub fn render(
     };
     // Templates tell apart what is `none` and what is undefined: so transformers does it.
     let token = |text: Option<&str>| text.map_or(Value::UNDEFINED, Value::from);
+    let mut environment = environment.clone(); // shares the compiled template
+    environment.set_fuel(Some(FUEL + FUEL_PER_BYTE * messages.to_string().len() as u64));
     environment.get_template(TEMPLATE)?.render(context! {
         messages => Serde(messages),
         tools => tools.map(Serde),
@@ -97,8 +100,8 @@ fn raise_exception(message: Value) -> Result<Value, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
 }
 
-/// `value|tojson(ensure_ascii, indent, separators, sort_keys)`, as `transformers` defines it over json.dumps. Jinja's own
-/// filter would escape HTML.
+/// `value|tojson(ensure_ascii, indent, separators, sort_keys)`, as `transformers` defines it over json.dumps. Jinja's
+/// own filter would escape HTML.
 fn tojson(value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, minijinja::Error> {
     let args = args.into_values();
     let (positional, named): (&[Value], Kwargs) = from_args(&args)?;

@@ -102,7 +102,8 @@ fn scalar(value: &Value) -> Result<String, Error> {
     })
 }
 
-/// Python's repr: the shortest digits that give the number back (Rust has the same), with an exponent below 1e-4 and from 1e16.
+/// Python's repr: the shortest digits that give the number back (Rust has the same), with an exponent below 1e-4 and
+/// from 1e16.
 fn float(x: f64) -> String {
     if x.is_nan() {
         return "NaN".into();

@@ -127,8 +127,8 @@ impl ChatTemplate {
     /// tokenizer, these stay plain text, and only the template can end a turn or begin one. They are sorted and
     /// do not overlap.
     ///
-    /// `control_texts` are the texts of the control tokens. Those of user-defined tokens may be among them, to no effect:
-    /// tokenizers match these in plain text as well.
+    /// `control_texts` are the texts of the control tokens. Those of user-defined tokens may be among them, to no
+    /// effect: tokenizers match these in plain text as well.
     pub fn render_guarded(
         &self,
         input: &ChatInput,
@@ -137,8 +137,8 @@ impl ChatTemplate {
         let plain = self.render(input)?;
         let (prompt, ranges) = self.render_with_guard(input, control_texts, Roles::All)?;
         if prompt != plain {
-            // The template looks for one of these texts itself: some split an answer at </think>, which may be a control
-            // token. So the answers stay as they are, if that is all; what others typed stays guarded in any case.
+            // The template looks for one of these texts itself: some split an answer at </think>, which may be a
+            // control token. So the answers stay as they are, if that is all; what others typed stays guarded always.
             let others = self.render_with_guard(input, control_texts, Roles::AllButAssistant)?;
             if others.0 == plain {
                 return Ok(others);

@@ -35,7 +35,7 @@ impl Bench {
             let expected = "at least 1 each".into();
             return Err(Error::Argument { what: "-p, -n and --runs".into(), expected, got: "0".into() }.into());
         }
-        let gguf = open::gguf(self.model.as_deref())?;
+        let gguf = open::runnable(self.model.as_deref())?;
         self.run.ctx.get_or_insert(needed.max(512));
         let mut session = self.run.session(&gguf)?;
         let vocab = session.model().config().vocab_size;

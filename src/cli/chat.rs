@@ -59,7 +59,7 @@ struct Talk {
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = open::gguf(Some(&self.model))?;
+        let gguf = open::runnable(Some(&self.model))?;
         let tokenizer = open::tokenizer(&gguf)?;
         let template = template(Some(&gguf), self.chat_template.as_deref(), self.template_name.as_deref(), None, None)?;
         let session = self.run.session(&gguf)?;

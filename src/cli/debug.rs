@@ -56,7 +56,7 @@ impl Debug {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Debug::Plan(args) => {
-                let session = args.run.session(&open::gguf(Some(&args.model))?)?;
+                let session = args.run.session(&open::runnable(Some(&args.model))?)?;
                 print!("{}\n{}", session.plan(), session.prefill_plan());
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl Debug {
 impl CompareArgs {
     fn compare(mut self) -> Result<(), Failure> {
         self.run.exact = true; // the reference is f32 throughout
-        let gguf = open::gguf(Some(&self.model))?;
+        let gguf = open::runnable(Some(&self.model))?;
         let ids = self.prompt.ids(&gguf, Some("Once upon a time"))?;
         let mut session = self.run.session(&gguf)?;
         let steps = block_on(compare(&mut session, &gguf, &ids))?;

@@ -156,13 +156,16 @@ async fn append(
     size: u64,
     bar: &indicatif::ProgressBar,
 ) -> Result<(), HFError> {
-    let (length, stream) = repo.download_file_stream().filename(file).range(have..size).send().await?;
-    if length.is_some_and(|length| length != size - have) {
-        out.set_len(0)?; // the server ignores ranges and sends all
-    }
+    let (_, stream) = repo.download_file_stream().filename(file).range(have..size).send().await?;
     let mut stream = std::pin::pin!(stream);
+    let mut left = size - have;
     while let Some(bytes) = stream.next().await {
         let bytes = bytes?;
+        let Some(after) = left.checked_sub(bytes.len() as u64) else {
+            out.set_len(0)?; // the server ignores ranges and sends all: take it from the start, next time
+            return Ok(());
+        };
+        left = after;
         out.write_all(&bytes)?;
         bar.inc(bytes.len() as u64);
     }

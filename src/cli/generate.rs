@@ -42,7 +42,7 @@ pub struct Generate {
 impl Generate {
     pub fn run(self) -> Result<(), Failure> {
         let began = Instant::now();
-        let gguf = open::gguf(self.model.as_deref())?;
+        let gguf = open::runnable(self.model.as_deref())?;
         let default = self.model.is_none().then_some(DEFAULT_PROMPT);
         let prompt = self.prompt.ids(&gguf, default)?;
         // with ids given, a file without a vocabulary serves too: it gives ids

@@ -31,7 +31,7 @@ pub struct Logits {
 
 impl Logits {
     pub fn run(self) -> Result<(), Failure> {
-        let gguf = open::gguf(Some(&self.model))?;
+        let gguf = open::runnable(Some(&self.model))?;
         let ids = self.prompt.ids(&gguf, None)?;
         let mut session = self.run.session(&gguf)?;
         let mut positions: Vec<(u32, Vec<(u32, f32)>)> = Vec::new();

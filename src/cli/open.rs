@@ -47,6 +47,13 @@ pub fn gguf(path: Option<&Path>) -> Result<Gguf, Failure> {
     opened.map_err(told)
 }
 
+/// Opens a file that must be a model: what else it may be is named before anything is asked of it.
+pub fn runnable(path: Option<&Path>) -> Result<Gguf, Failure> {
+    let gguf = gguf(path)?;
+    peregrine::Config::from_gguf(&gguf)?;
+    Ok(gguf)
+}
+
 #[cfg(feature = "builtin-model")]
 fn built_in() -> peregrine::Result<Gguf> {
     peregrine::builtin::tales()

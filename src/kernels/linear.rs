@@ -38,10 +38,10 @@ impl Linear {
     pub fn key(self, gpu: &Gpu, format: Format) -> KernelKey {
         let files = format_files(format);
         match self {
-            Linear::Matvec => KernelKey::new(&[files, &["frame.wgsl", reduce(gpu), "matvec.wgsl"]]),
-            Linear::MatvecLane => KernelKey::new(&[files, &["frame.wgsl", "matvec_lane.wgsl"]]),
-            Linear::Matmul => KernelKey::new(&[files, &["frame.wgsl", "matmul.wgsl"]]),
-            Linear::MatmulLane => KernelKey::new(&[files, &["frame.wgsl", "matmul_lane.wgsl"]]),
+            Linear::Matvec => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", reduce(gpu), "matvec.wgsl"]]),
+            Linear::MatvecLane => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matvec_lane.wgsl"]]),
+            Linear::Matmul => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matmul.wgsl"]]),
+            Linear::MatmulLane => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matmul_lane.wgsl"]]),
         }
     }
 
