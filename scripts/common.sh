@@ -16,7 +16,7 @@ first_file() {
 }
 
 # The oldest Rust that builds the package.
-needed_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
+needed_rust() { sed -n 's/^rust-version = "\([0-9.]*\)".*/\1/p' Cargo.toml; }
 
 # at_least 1.95.0 1.87: whether the first version is the second or newer.
 at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }

@@ -14,6 +14,16 @@ web/build.sh
 node web/smoke.mjs
 node web/browser.mjs
 
+# Each example runs to its end and prints something.
+example() {
+    echo "== Example $1"
+    cargo run -q --example "$@" | tail -n 3 | grep .
+}
+example generate
+example inspect
+example embed
+example chat tests/data/fetched/SmolLM2-135M-Instruct.Q4_1.gguf <<<"What is the capital of France?"
+
 # Vulkan's loader gives a program the drivers that this variable names.
 tests_on() {
     echo "== Tests on $1"

@@ -61,7 +61,7 @@ for (let round = 1; round <= values.rounds; round++) {
 }
 
 const median = runs => {
-    const sorted = runs.toSorted((a, b) => a - b), half = sorted.length / 2;
+    const sorted = [...runs].sort((a, b) => a - b), half = sorted.length / 2;
     return (sorted[Math.ceil(half) - 1] + sorted[Math.floor(half)]) / 2;
 };
 const speed = runs => `${median(runs).toFixed(1)} (${Math.min(...runs).toFixed(1)} to ${Math.max(...runs).toFixed(1)})`;
