@@ -81,8 +81,12 @@ impl Format {
     }
 
     /// Decodes whole blocks: `out` is as long as the weights in `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` are not whole blocks, or `out` is of another length.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(bytes.len() / self.block_bytes() * self.block_weights(), out.len(), "decode takes whole blocks");
+        assert_eq!(bytes.len() % self.block_bytes(), 0, "decode takes whole blocks");
+        assert_eq!(bytes.len() / self.block_bytes() * self.block_weights(), out.len(), "out is as long as the weights");
         let decode_block = match self {
             F32 => plain::decode_f32,
             F16 => plain::decode_f16,

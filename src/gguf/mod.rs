@@ -3,7 +3,6 @@
 
 mod read;
 mod sniff;
-#[cfg(not(target_arch = "wasm32"))]
 mod split;
 mod types;
 mod value;
@@ -44,6 +43,9 @@ impl TensorInfo {
     }
 }
 
+/// Bytes of a string that an error text shows.
+const MAX_SHOWN: usize = 100;
+
 /// The parsed header of one file.
 #[derive(Debug)]
 struct Header {
@@ -69,13 +71,17 @@ impl Bytes {
     #[cfg(not(target_arch = "wasm32"))]
     fn open(path: &std::path::Path) -> Result<Bytes> {
         let io = |source| Error::Io { path: path.into(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.is_dir() {
-            return Err(io(std::io::Error::new(
-                std::io::ErrorKind::IsADirectory,
-                "it is a folder; name the .gguf file inside it",
-            )));
+        // Looked at before it is opened: opening a pipe waits for a writer.
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if kind.is_dir() {
+            let what = "it is a folder; name the .gguf file inside it";
+            return Err(io(std::io::Error::new(std::io::ErrorKind::IsADirectory, what)));
         }
+        if !kind.is_file() {
+            let what = "it is a pipe or a device, which cannot be mapped; save it to a file first";
+            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
+        }
+        let file = std::fs::File::open(path).map_err(io)?;
         // SAFETY: the map is read only. A file that another program cuts while we read it raises SIGBUS;
         // no reader of mapped files can rule that out.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
@@ -142,7 +148,6 @@ impl Gguf {
 
     fn from_part(bytes: Bytes) -> Result<Gguf> {
         let header = read::read(&bytes)?;
-        #[cfg(not(target_arch = "wasm32"))]
         if let Some(place) = split::Place::of(&header)? {
             return Err(split::refuse(&place));
         }
@@ -200,8 +205,11 @@ impl Gguf {
         self.names.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The tensor's bytes as they lie in the file.
+    /// The bytes, as they lie in the file, of a tensor of this file.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        if tensor.size == 0 {
+            return &[]; // where it would begin may lie behind the file's end
+        }
         let (bytes, start) = &self.parts[tensor.part];
         let start = start + tensor.offset as usize;
         &bytes[start..start + tensor.size as usize]
@@ -241,7 +249,11 @@ impl Gguf {
             key: key.into(),
             expected: expected.into(),
             got: match value {
-                Value::String(text) => format!("the string {:?}", String::from_utf8_lossy(text)),
+                Value::String(text) => {
+                    let shown = String::from_utf8_lossy(&text[..text.len().min(MAX_SHOWN)]);
+                    let more = if text.len() > MAX_SHOWN { "..." } else { "" };
+                    format!("the string {shown:?}{more}")
+                }
                 _ => value.as_u64().map_or_else(|| value.kind(), |n| n.to_string()),
             },
         })

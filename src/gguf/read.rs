@@ -6,11 +6,14 @@ use super::value::{Array, Strings, Value};
 use super::{Header, TensorInfo};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
+use std::fmt::Display;
 
 /// Arrays of arrays deeper than this are nonsense.
 const MAX_NESTING: usize = 8;
 /// ggml's own limit, without the closing zero.
-const MAX_NAME: usize = 63;
+pub(super) const MAX_NAME: usize = 63;
+/// The format's own limit.
+pub(super) const MAX_KEY: usize = 65535;
 /// A metadata entry takes at least: key length 8, key 1, type 4, value 1.
 const MIN_ENTRY: usize = 14;
 /// A tensor entry takes at least: name length 8, name 1, dimension count 4, one dimension 8, type 4, offset 8.
@@ -24,7 +27,7 @@ struct Cursor<'a> {
 macro_rules! numbers {
     ($($name:ident: $type:ty,)*) => {
         impl Cursor<'_> {
-            $(fn $name(&mut self, what: &str) -> Result<$type> {
+            $(fn $name(&mut self, what: impl Display) -> Result<$type> {
                 let bytes = self.take(size_of::<$type>(), what)?;
                 Ok(<$type>::from_le_bytes(bytes.try_into().expect("take gives this many bytes")))
             })*
@@ -38,7 +41,7 @@ impl<'a> Cursor<'a> {
         self.bytes.len() - self.at
     }
 
-    fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8]> {
+    fn take(&mut self, n: usize, what: impl Display) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(Error::gguf(
                 self.at,
@@ -54,9 +57,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// A count of things that take at least `min_bytes` each: more than the rest of the file can hold is refused.
-    fn count(&mut self, min_bytes: usize, what: &str) -> Result<usize> {
+    fn count(&mut self, min_bytes: usize, what: impl Display) -> Result<usize> {
         let at = self.at;
-        let count = self.u64(what)?;
+        let count = self.u64(&what)?;
         let most = self.left() / min_bytes;
         if count > most as u64 {
             return Err(Error::gguf(
@@ -67,14 +70,14 @@ impl<'a> Cursor<'a> {
         Ok(count as usize)
     }
 
-    fn string(&mut self, what: &str) -> Result<&'a [u8]> {
-        let length = self.count(1, &format!("string length of {what}"))?;
+    fn string(&mut self, what: impl Display) -> Result<&'a [u8]> {
+        let length = self.count(1, format_args!("string length of {what}"))?;
         self.take(length, what)
     }
 
-    fn bool(&mut self, what: &str) -> Result<bool> {
+    fn bool(&mut self, what: impl Display) -> Result<bool> {
         let at = self.at;
-        match self.u8(what)? {
+        match self.u8(&what)? {
             0 => Ok(false),
             1 => Ok(true),
             other => Err(Error::gguf(at, format!("{what}: a bool is 0 or 1, got {other}"))),
@@ -83,7 +86,7 @@ impl<'a> Cursor<'a> {
 
     fn value(&mut self, key: &str) -> Result<Value> {
         let at = self.at;
-        Ok(match self.u32(&format!("the value type of {key}"))? {
+        Ok(match self.u32(format_args!("the value type of {key}"))? {
             0 => Value::U8(self.u8(key)?),
             1 => Value::I8(self.i8(key)?),
             2 => Value::U16(self.u16(key)?),
@@ -106,7 +109,7 @@ impl<'a> Cursor<'a> {
             return Err(Error::gguf(self.at, format!("{key}: arrays are nested deeper than {MAX_NESTING}")));
         }
         let at = self.at;
-        let kind = self.u32(&format!("the element type of {key}"))?;
+        let kind = self.u32(format_args!("the element type of {key}"))?;
         let min_bytes = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
@@ -115,7 +118,7 @@ impl<'a> Cursor<'a> {
             9 => 12,
             other => return Err(unknown_type(at, key, other)),
         };
-        let n = self.count(min_bytes, &format!("array length of {key}"))?;
+        let n = self.count(min_bytes, format_args!("array length of {key}"))?;
         Ok(match kind {
             0 => Array::U8(self.take(n, key)?.to_vec()),
             1 => Array::I8(self.list(n, |c| c.i8(key))?),
@@ -139,6 +142,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
+    /// Grows as the elements come: a count that lies reserves nothing.
     fn list<T>(&mut self, n: usize, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         (0..n).map(|_| read(self)).collect()
     }
@@ -163,10 +167,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
     let mut keys = HashMap::new();
     for i in 0..n_entries {
         let at = cursor.at;
-        let key = String::from_utf8_lossy(cursor.string(&format!("metadata key {i}"))?).into_owned();
+        let key = cursor.string(format_args!("metadata key {i}"))?;
         if key.is_empty() {
             return Err(Error::gguf(at, format!("metadata key {i} is empty")));
         }
+        if key.len() > MAX_KEY {
+            let length = key.len();
+            return Err(Error::gguf(at, format!("metadata key {i} has {length} bytes, the limit is {MAX_KEY}")));
+        }
+        let key = String::from_utf8_lossy(key).into_owned();
         let value = cursor.value(&key)?;
         if keys.insert(key.clone(), metadata.len()).is_some() {
             return Err(Error::gguf(at, format!("duplicate metadata key {key}")));
@@ -174,7 +183,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
         metadata.push((key, value));
     }
 
-    let alignment = alignment(&metadata, &keys)?;
+    let alignment = alignment(keys.get("general.alignment").map(|&i: &usize| &metadata[i].1))?;
     let most = cursor.left() / MIN_TENSOR;
     if n_tensors > most {
         return Err(Error::gguf(
@@ -184,7 +193,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
             ),
         ));
     }
-    let mut tensors = Vec::with_capacity(n_tensors);
+    let mut tensors = Vec::new(); // it grows as they come: a count that lies reserves nothing
     for i in 0..n_tensors {
         tensors.push(tensor(&mut cursor, i, alignment)?);
     }
@@ -193,9 +202,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
     Ok(Header { version, alignment, metadata, keys, tensors, data_start })
 }
 
-fn alignment(metadata: &[(String, Value)], keys: &HashMap<String, usize>) -> Result<usize> {
-    let Some(&index) = keys.get("general.alignment") else { return Ok(32) };
-    let value = &metadata[index].1;
+/// The alignment that `general.alignment` says.
+pub(super) fn alignment(value: Option<&Value>) -> Result<usize> {
+    let Some(value) = value else { return Ok(32) };
     match value.as_u64() {
         Some(alignment) if alignment.is_power_of_two() && alignment <= 1 << 30 => Ok(alignment as usize),
         number => Err(Error::Key {
@@ -208,7 +217,7 @@ fn alignment(metadata: &[(String, Value)], keys: &HashMap<String, usize>) -> Res
 
 fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorInfo> {
     let entry = cursor.at;
-    let name = cursor.string(&format!("the name of tensor {index} in the tensor list"))?;
+    let name = cursor.string(format_args!("the name of tensor {index} in the tensor list"))?;
     if name.is_empty() || name.len() > MAX_NAME {
         let length = name.len();
         return Err(Error::gguf(
@@ -226,28 +235,8 @@ fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorI
     }
     let shape = (0..n_dims).map(|_| cursor.u64(&here)).collect::<Result<Vec<u64>>>()?;
 
-    let at = cursor.at;
     let kind = TensorType(cursor.u32(&here)?);
-    let Some((block, block_bytes)) = kind.block() else {
-        let what = match kind.removed() {
-            Some(old) => format!("type {old} was removed from the format; convert the model again, to Q4_0 say"),
-            None => format!("unknown type {}", kind.0),
-        };
-        return Err(Error::gguf(at, format!("tensor {name}: {what}")));
-    };
-    if shape[0] % block != 0 {
-        let (row, kind) = (shape[0], kind.name());
-        return Err(Error::gguf(
-            at,
-            format!("tensor {name}: a row of {row} weights is no multiple of {kind}'s block of {block}"),
-        ));
-    }
-    let size = shape
-        .iter()
-        .try_fold(1u64, |product, &dim| product.checked_mul(dim))
-        .and_then(|weights| (weights / block).checked_mul(block_bytes))
-        .filter(|&size| size <= i64::MAX as u64)
-        .ok_or_else(|| Error::gguf(entry, format!("tensor {name}: size overflow, its shape is {}", dims(&shape))))?;
+    let size = byte_size(&shape, kind).map_err(|what| Error::gguf(entry, format!("tensor {name}: {what}")))?;
 
     let at = cursor.at;
     let offset = cursor.u64(&here)?;
@@ -260,7 +249,31 @@ fn tensor(cursor: &mut Cursor, index: usize, alignment: usize) -> Result<TensorI
     Ok(TensorInfo { name, shape, kind, part: 0, offset, size })
 }
 
-/// Every tensor lies inside the file, no two overlap, no name stands twice. Gaps and any order are valid.
+/// Bytes of a tensor, or what is wrong with it. The product of any of the dimensions fits u64 afterwards, also where
+/// another one is 0.
+pub(super) fn byte_size(shape: &[u64], kind: TensorType) -> std::result::Result<u64, String> {
+    let Some((block, block_bytes)) = kind.block() else {
+        return Err(match kind.removed() {
+            Some(old) => format!("type {old} was removed from the format; convert the model again, to Q4_0 say"),
+            None => format!("unknown type {}", kind.0),
+        });
+    };
+    if !shape[0].is_multiple_of(block) {
+        let (row, kind) = (shape[0], kind.name());
+        return Err(format!("a row of {row} weights is no multiple of {kind}'s block of {block}"));
+    }
+    let fits = shape
+        .iter()
+        .try_fold(1u64, |product, &dim| product.checked_mul(dim.max(1)))
+        .and_then(|weights| weights.checked_mul(block_bytes))
+        .is_some_and(|most| most <= i64::MAX as u64);
+    if !fits {
+        return Err(format!("size overflow, its shape is {}", dims(shape)));
+    }
+    Ok(shape.iter().product::<u64>() / block * block_bytes)
+}
+
+/// Every tensor lies inside the file, and no two overlap. Gaps and any order are valid.
 fn check_data(tensors: &[TensorInfo], data_start: usize, file_size: usize) -> Result<()> {
     let data_size = file_size.saturating_sub(data_start) as u64;
     for t in tensors {

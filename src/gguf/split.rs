@@ -1,12 +1,18 @@
 //! Models in several files: `PREFIX-00001-of-00003.gguf` and so on, as gguf-split writes them.
 
-use super::{Bytes, Gguf, Header, Value, read};
+#[cfg(not(target_arch = "wasm32"))]
+use super::{Bytes, Gguf, read};
+use super::{Header, Value};
 use crate::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
 use std::path::Path;
+
+/// The format counts parts in 16 bits.
+const MAX_PARTS: u64 = 65535;
 
 /// What a file says of its place among the parts; None if it is whole.
 pub(super) struct Place {
-    /// From 0.
+    /// From 0, below `count`.
     pub number: u64,
     pub count: u64,
 }
@@ -22,12 +28,25 @@ impl Place {
             };
             value.map(|value| value.as_u64().ok_or_else(|| wrong(value))).transpose()
         };
+        let outside =
+            |key: &str, expected: String, got: u64| Err(Error::Key { key: key.into(), expected, got: got.to_string() });
         let count = number("split.count")?.unwrap_or(1);
-        Ok((count > 1).then_some(Place { number: number("split.no")?.unwrap_or(0), count }))
+        if count <= 1 {
+            return Ok(None);
+        }
+        if count > MAX_PARTS {
+            return outside("split.count", format!("at most {MAX_PARTS} parts"), count);
+        }
+        let number = number("split.no")?.unwrap_or(0);
+        if number >= count {
+            return outside("split.no", format!("a number below split.count, {count}"), number);
+        }
+        Ok(Some(Place { number, count }))
     }
 }
 
 /// The end of a part's name.
+#[cfg(not(target_arch = "wasm32"))]
 fn suffix(number: u64, count: u64) -> String {
     format!("-{:05}-of-{count:05}.gguf", number + 1)
 }
@@ -41,6 +60,7 @@ pub(super) fn refuse(place: &Place) -> Error {
 }
 
 /// Adds the tensors of parts 2 to `count` to those of the first, which lie beside it.
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) fn open_others(gguf: &mut Gguf, first: &Path, place: &Place) -> Result<()> {
     let name = first.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let own = suffix(place.number, place.count);
@@ -71,6 +91,7 @@ pub(super) fn open_others(gguf: &mut Gguf, first: &Path, place: &Place) -> Resul
     Ok(())
 }
 
+#[cfg(not(target_arch = "wasm32"))]
 fn add(gguf: &mut Gguf, path: &Path, place: &Place, number: u64) -> Result<()> {
     let bytes = Bytes::open(path)?;
     let header = read::read(&bytes)?;

@@ -1,13 +1,14 @@
 //! Writes GGUF files, version 3: metadata of every kind, and tensors as bytes in any type.
 
+use super::read::{MAX_KEY, MAX_NAME, alignment, byte_size};
 use super::{Array, TensorType, Value};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::io::Write;
 
 /// Collects what a file shall hold, in order; [`Writer::write`] writes it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Writer<'a> {
-    alignment: u32,
     metadata: Vec<(String, Value)>,
     tensors: Vec<NewTensor<'a>>,
 }
@@ -18,12 +19,6 @@ struct NewTensor<'a> {
     shape: Vec<u64>,
     kind: TensorType,
     data: &'a [u8],
-}
-
-impl Default for Writer<'_> {
-    fn default() -> Self {
-        Writer { alignment: 32, metadata: Vec::new(), tensors: Vec::new() }
-    }
 }
 
 impl<'a> Writer<'a> {
@@ -41,9 +36,8 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Where tensors begin: at multiples of this power of two (32 unless set). Also writes the key that says so.
+    /// Where tensors begin: at multiples of this power of two (32 unless set), which is the key `general.alignment`.
     pub fn alignment(&mut self, alignment: u32) -> &mut Self {
-        self.alignment = alignment;
         self.set("general.alignment", alignment)
     }
 
@@ -54,9 +48,10 @@ impl<'a> Writer<'a> {
     }
 
     /// # Errors
-    /// [`Error::Argument`] if the file would not be read back: a bad alignment, data of another size than the shape
-    /// says; [`Error::Write`] for what `out` reports.
+    /// [`Error::Argument`] if the file would not be read back: a bad alignment, shape, key or name, a name that stands
+    /// twice, data of another size than the shape says; [`Error::Write`] for what `out` reports.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        let align = self.align()?;
         let header = self.header()?;
         let mut at = header.len();
         let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| Error::Write { source });
@@ -64,7 +59,7 @@ impl<'a> Writer<'a> {
         for tensor in &self.tensors {
             put(tensor.data)?;
             at += tensor.data.len();
-            let end = self.align(at);
+            let end = at.next_multiple_of(align);
             put(&vec![0; end - at])?;
             at = end;
         }
@@ -82,38 +77,58 @@ impl<'a> Writer<'a> {
     fn header(&self) -> Result<Vec<u8>> {
         let argument =
             |what: &str, expected: String, got: String| Err(Error::Argument { what: what.into(), expected, got });
-        if !self.alignment.is_power_of_two() {
-            return argument("alignment", "a power of two".into(), self.alignment.to_string());
-        }
+        let align = self.align()?;
         let mut out = b"GGUF".to_vec();
         out.extend(3u32.to_le_bytes());
         out.extend((self.tensors.len() as u64).to_le_bytes());
         out.extend((self.metadata.len() as u64).to_le_bytes());
         for (key, value) in &self.metadata {
+            if key.is_empty() || key.len() > MAX_KEY {
+                return argument("metadata key", format!("1 to {MAX_KEY} bytes"), key.len().to_string());
+            }
             put_string(&mut out, key.as_bytes());
             put_value(&mut out, value);
         }
         let mut offset = 0;
+        let mut names = HashSet::new();
         for NewTensor { name, shape, kind, data } in &self.tensors {
-            let weights: u64 = shape.iter().product();
-            let size = kind.block().map(|(block, bytes)| weights / block * bytes);
-            if size != Some(data.len() as u64) {
-                let expected = format!("{size:?} bytes for {} weights of {}", super::dims(shape), kind.name());
-                return argument(&format!("data of tensor {name}"), expected, data.len().to_string());
+            if name.is_empty() || name.len() > MAX_NAME {
+                return argument(
+                    &format!("name of tensor {name:?}"),
+                    format!("1 to {MAX_NAME} bytes"),
+                    name.len().to_string(),
+                );
+            }
+            if !names.insert(name) {
+                return argument("tensors", "each name once".into(), format!("{name} twice"));
+            }
+            if !(1..=4).contains(&shape.len()) {
+                let expected = "1 to 4 dimensions".into();
+                return argument(&format!("shape of tensor {name}"), expected, shape.len().to_string());
+            }
+            match byte_size(shape, *kind) {
+                Err(what) => return argument(&format!("tensor {name}"), "a possible shape".into(), what),
+                Ok(size) if size != data.len() as u64 => {
+                    let expected = format!("{size} bytes for {} weights of {}", super::dims(shape), kind.name());
+                    return argument(&format!("data of tensor {name}"), expected, data.len().to_string());
+                }
+                Ok(_) => {}
             }
             put_string(&mut out, name.as_bytes());
             out.extend((shape.len() as u32).to_le_bytes());
             shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
             out.extend(kind.0.to_le_bytes());
             out.extend((offset as u64).to_le_bytes());
-            offset = self.align(offset + data.len());
+            offset = (offset + data.len()).next_multiple_of(align);
         }
-        out.resize(self.align(out.len()), 0);
+        out.resize(out.len().next_multiple_of(align), 0);
         Ok(out)
     }
 
-    fn align(&self, at: usize) -> usize {
-        at.next_multiple_of(self.alignment as usize)
+    /// The alignment that a reader will find in the metadata.
+    fn align(&self) -> Result<usize> {
+        let key = self.metadata.iter().find(|entry| entry.0 == "general.alignment");
+        alignment(key.map(|entry| &entry.1))
     }
 }
 
