@@ -548,7 +548,7 @@ fn inspect_devices_bench_and_debug() {
     // the activations are reckoned as the engine allots them: one set for a pass of 512 tokens, one for a token
     let gpu = common::gpu::gpu();
     let config = peregrine::Config::from_gguf(&peregrine::Gguf::open(&tales).unwrap()).unwrap();
-    let allotted: u64 = [512, 1].iter().map(|&tokens| activation_bytes(&gpu, &config, tokens)).sum();
+    let allotted: u64 = [512, 1].iter().map(|&tokens| activation_bytes(gpu, &config, tokens)).sum();
     let reckoned = card["memory"]["activations_bytes"].as_u64().unwrap();
     assert!(reckoned.abs_diff(allotted) < 64, "{reckoned} reckoned, {allotted} allotted"); // small buffers are padded
 
