@@ -143,7 +143,7 @@ pub fn bytes(count: u64) -> String {
 /// A bar of bytes on standard error; hidden where that is no terminal.
 pub fn byte_bar(what: &'static str) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(0);
-    let template = "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    let template = "{msg} [{wide_bar}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
     let style = indicatif::ProgressStyle::with_template(template).expect("a valid template");
     bar.set_style(style.progress_chars("=> "));
     bar.set_message(what);
