@@ -86,6 +86,10 @@ fn paths_that_cannot_be_opened() {
     let is_folder = text(&folder);
     assert!(is_folder.contains("peregrine absent") && is_folder.contains("folder"), "{is_folder}");
     std::fs::remove_dir(&folder).unwrap();
+    if cfg!(unix) {
+        let device = text(Path::new("/dev/null"));
+        assert!(device.contains("/dev/null") && device.contains("device"), "{device}");
+    }
 }
 
 #[test]
