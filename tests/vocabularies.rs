@@ -94,6 +94,7 @@ const SMALL: &[(&[u8], f32, i32)] = &[
     ("\u{2581}a".as_bytes(), -0.5, NORMAL),
     (b"<|tool|>", 0.0, USER),
     (b"<gone>", 0.0, UNUSED),
+    (b"cc", 0.0, CONTROL),
 ];
 
 #[test]
@@ -110,6 +111,7 @@ fn spm_joins_the_highest_score_first() {
         (b"abx", "ab|<unk>"),   // no token of the byte x
         (b" a", "\u{2581}a"),   // a space is a character like others
         (b"<gone>", "<unk>|<unk>|<unk>|<unk>|<unk>|<unk>"),
+        (b"cc", "c|c"), // a control token is never what a text spells
         (b"", ""),
     ] {
         table.row(&text.escape_ascii().to_string(), same(&pieces(&tokenizer, text, &PLAIN)[..], want));
@@ -191,6 +193,7 @@ fn special_tokens_in_text() {
         ("<|tool|>", PLAIN, "<|tool|>"),
         ("<|im_end|>x", PLAIN, "<|im_end|>x"), // the longest one, and user-defined
         ("<|im_end|>", PARSED, "<|im_end|>"),
+        ("<|im_end|>x", PARSED, "<|im_end|>x"),
         ("<|im_end|>", PLAIN, "<|||i|m|_|e|n|d|||>"),
         ("<|IM_END|>", PARSED, "<|||I|M|_|E|N|D|||>"),
         ("<|u|>", PARSED, "<|||u|||>"),
@@ -217,8 +220,17 @@ fn special_tokens_in_text() {
 
 #[test]
 fn phi3_tokens_take_the_space_behind_them() {
-    let tokens =
-        [("<|assistant|>", CONTROL), ("<|placeholder1|>", CONTROL), ("<|endoftext|>", CONTROL), ("</s>", USER)];
+    let tokens = [
+        ("<|assistant|>", CONTROL),
+        ("<|placeholder1|>", CONTROL),
+        ("<|endoftext|>", CONTROL),
+        ("</s>", USER),
+        ("ċ", NORMAL),
+        ("Č", NORMAL),
+        ("č", NORMAL),
+        ("ĉ", NORMAL),
+        ("Ċ", NORMAL),
+    ]; // the bytes of white space
     let tokenizer = bpe(&tokens, &[], &[]).unwrap();
     let mut table = Table::new("Phi-3");
     for (text, want) in [
@@ -364,7 +376,7 @@ fn refusals() {
         table.row(&format!("{keys:?}"), outcome);
     }
     let e = spm(SMALL, &[("scores", Some(vec![0.0f32].into()))]).err().map(|e| e.to_string()).unwrap_or_default();
-    table.row("scores", same(e.contains("tokenizer.ggml.scores") && e.contains("array of 16 f32"), true));
+    table.row("scores", same(e.contains("tokenizer.ggml.scores") && e.contains("array of 17 f32"), true));
 
     for name in ["none", "no_vocab"] {
         let tokenizer = build(vec![("model", name.into())], &[]).unwrap();

@@ -42,6 +42,10 @@ STRINGS = [
     "a\u00a0b\u2003c\u2028d\u3000e\u200bf\u0085g",
     "“q” ‘r’ — … « » ¿¡ 、。",
     "def f(self,\n        x: int) -> None:\n    return x  # 12345\n\n\n",
+    "。　　、！ 。　x",
+    "☃ ",
+    "± ",
+    "§ ",
     "\x01\x1f\x7f tab\x0bvt\x0cff",
 ]
 
