@@ -636,7 +636,12 @@ fn closed_pipes_end_quietly() {
         table.row(&args[..2].join(" "), closed_pipe(args));
     }
     table.finish();
-    // one that was closed while only standard output is gone says nothing
+    // nobody reads standard error: the result still comes whole
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = peregrine(&["generate", "-n", "5", "--seed", "1"]).stderr(writer).output().unwrap();
+    assert!(out.status.success() && text(&out.stdout).ends_with('\n'), "{:?}: {}", out.status, text(&out.stdout));
+    // only standard output is gone: standard error stays clean
     let mut child =
         peregrine(&["generate", "-n", "200"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 10];

@@ -5,7 +5,7 @@ mod common;
 use common::{Table, cases::chain, data, json};
 use peregrine::Gguf;
 use peregrine::formats::Format;
-use peregrine::gguf::{Array, Value, Writer};
+use peregrine::gguf::{Array, TensorType, Value, Writer};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -86,6 +86,10 @@ fn paths_that_cannot_be_opened() {
     let is_folder = text(&folder);
     assert!(is_folder.contains("peregrine absent") && is_folder.contains("folder"), "{is_folder}");
     std::fs::remove_dir(&folder).unwrap();
+    if cfg!(unix) {
+        let device = text(Path::new("/dev/null"));
+        assert!(device.contains("/dev/null") && device.contains("device"), "{device}");
+    }
 }
 
 #[test]
@@ -130,6 +134,142 @@ fn what_is_no_gguf_is_named() {
         table.row(&format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(20)])), outcome);
     }
     table.finish();
+}
+
+/// A version 3 header, byte by byte, for what the writer refuses: metadata entries as (key, type and value), F32 tensors
+/// as (name, shape, offset), and nothing behind.
+fn header(entries: &[(&str, &[u8])], tensors: &[(&str, &[u64], u64)]) -> Vec<u8> {
+    let mut out = b"GGUF\x03\0\0\0".to_vec();
+    let text = |out: &mut Vec<u8>, text: &str| {
+        out.extend((text.len() as u64).to_le_bytes());
+        out.extend(text.as_bytes());
+    };
+    out.extend((tensors.len() as u64).to_le_bytes());
+    out.extend((entries.len() as u64).to_le_bytes());
+    for (key, value) in entries {
+        text(&mut out, key);
+        out.extend(*value);
+    }
+    for (name, shape, offset) in tensors {
+        text(&mut out, name);
+        out.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
+        out.extend(0u32.to_le_bytes());
+        out.extend(offset.to_le_bytes());
+    }
+    out
+}
+
+#[test]
+fn tensors_of_no_weights_load() {
+    for shape in [&[0][..], &[0, 3], &[4, 0, 2]] {
+        let gguf = Gguf::from_bytes(header(&[], &[("t", shape, 0)])).expect("no data is wanted, though the file ends");
+        let tensor = &gguf.tensors()[0];
+        assert_eq!((gguf.data(tensor), tensor.count()), (&[][..], 0));
+        tensor.rows();
+    }
+}
+
+/// Errors of headers that are well-formed up to one number.
+#[test]
+fn damaged_headers() {
+    const HUGE: u64 = 1 << 40;
+    let part = |number: u64, count: u64| Writer::new().set("split.no", number).set("split.count", count).to_bytes();
+    let array_of_one_array = [&9u32.to_le_bytes()[..], &1u64.to_le_bytes()].concat();
+    let nested = [&9u32.to_le_bytes()[..], &array_of_one_array.repeat(9), &[0; 12]].concat();
+    let long_key = "k".repeat(65536);
+    let cases: &[(&str, Vec<u8>, &[&str])] = &[
+        ("rows of nothing", header(&[], &[("t", &[0, HUGE, HUGE], 0)]), &["tensor t", "size overflow"]),
+        ("too many weights", header(&[], &[("t", &[HUGE, HUGE, 0], 0)]), &["tensor t", "size overflow"]),
+        ("no dimension", header(&[], &[("t", &[], 0), ("another", &[1; 4], 0)]), &["0 dimensions", "1 to 4"]),
+        ("five dimensions", header(&[], &[("t", &[1; 5], 0)]), &["5 dimensions", "1 to 4"]),
+        ("long key", header(&[(&long_key, &[0, 0, 0, 0, 1])], &[]), &["key 0", "65536 bytes", "65535"]),
+        ("a bool of 2", header(&[("x.b", &[7, 0, 0, 0, 2])], &[]), &["x.b", "0 or 1", "got 2"]),
+        ("deep arrays", header(&[("x.a", &nested)], &[]), &["x.a", "nested deeper"]),
+        ("part 2^64 - 1", part(u64::MAX, 2).unwrap(), &["split.no", "below split.count, 2"]),
+        ("2^64 - 1 parts", part(0, u64::MAX).unwrap(), &["split.count", "at most 65535"]),
+        ("part 2 of 2 in memory", part(1, 2).unwrap(), &["part 2", "2 files"]),
+    ];
+    let mut table = Table::new("damaged headers");
+    for (name, bytes, words) in cases {
+        let outcome = match Gguf::from_bytes(bytes.clone()) {
+            Ok(_) => Err("it loads".into()),
+            Err(error) => {
+                let text = chain(&error);
+                let absent = words.iter().find(|word| !text.contains(**word));
+                absent.map_or(Ok(()), |word| Err(format!("{word:?} is not in {text:?}")))
+            }
+        };
+        table.row(name, outcome);
+    }
+    table.finish();
+}
+
+/// An error shows the beginning of a long string, not all of it.
+#[test]
+fn errors_stay_short() {
+    let bytes = Writer::new().set("x.number", "7".repeat(1 << 20)).to_bytes().unwrap();
+    let text = chain(&Gguf::from_bytes(bytes).unwrap().u32("x.number").expect_err("a string is no number"));
+    assert!(text.contains("x.number") && text.contains("777\"...") && text.len() < 300, "{} bytes", text.len());
+}
+
+/// What the reader would refuse, or read otherwise, is not written.
+#[test]
+fn the_writer_refuses() {
+    let f32s = TensorType::from_name("F32").unwrap();
+    let q8 = TensorType::from_name("Q8_0").unwrap();
+    static DATA: [u8; 34] = [0; 34];
+    let long = "n".repeat(64);
+    let mut table = Table::new("writer");
+    let mut row = |name: &str, word: &str, build: &dyn Fn(&mut Writer)| {
+        let mut writer = Writer::new();
+        build(&mut writer);
+        let outcome = match writer.to_bytes() {
+            Ok(_) => Err("it is written".into()),
+            Err(error) if chain(&error).contains(word) => Ok(()),
+            Err(error) => Err(format!("{word:?} is not in {:?}", chain(&error))),
+        };
+        table.row(name, outcome);
+    };
+    row("alignment 48", "power of two", &|w| {
+        w.alignment(48);
+    });
+    row("no key", "metadata key", &|w| {
+        w.set("", 1u32);
+    });
+    row("half a block in a row", "block of 32", &|w| {
+        w.tensor("t", &[16, 2], q8, &DATA);
+    });
+    row("weights beyond 2^64", "size overflow", &|w| {
+        w.tensor("t", &[1 << 40, 1 << 40], f32s, &[]);
+    });
+    row("data of another size", "12 bytes", &|w| {
+        w.tensor("t", &[3], f32s, &DATA[..8]);
+    });
+    row("no dimension", "1 to 4", &|w| {
+        w.tensor("t", &[], f32s, &DATA[..4]);
+    });
+    row("a long name", "64", &|w| {
+        w.tensor(&long, &[1], f32s, &DATA[..4]);
+    });
+    row("a name twice", "t twice", &|w| {
+        w.tensor("t", &[1], f32s, &DATA[..4]).tensor("t", &[1], f32s, &DATA[..4]);
+    });
+    table.finish();
+}
+
+/// Copying all metadata from one file to another sets the alignment as a plain key.
+#[test]
+fn the_writer_aligns_as_the_key_says() {
+    let f32s = TensorType::from_name("F32").unwrap();
+    let (one, two) = ([1u8; 4], [2u8; 4]);
+    let mut writer = Writer::new();
+    writer.set("general.alignment", 64u32).tensor("one", &[1], f32s, &one).tensor("two", &[1], f32s, &two);
+    let gguf = Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap();
+    assert_eq!(gguf.alignment(), 64);
+    for (name, bytes) in [("one", one), ("two", two)] {
+        assert_eq!(gguf.data(gguf.tensor(name).unwrap()), bytes, "{name}");
+    }
 }
 
 fn built_in() -> Vec<u8> {

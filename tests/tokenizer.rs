@@ -4,7 +4,7 @@ mod common;
 
 use common::{Table, data, ids, json};
 use peregrine::Gguf;
-use peregrine::gguf::{Array, Strings, Value, Writer};
+use peregrine::gguf::{Array, Strings, Writer};
 use peregrine::tokenizer::{Encode, Tokenizer};
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -37,6 +37,46 @@ fn vectors_of_llama_cpp() {
         for (input, want) in inputs.iter().zip(&outputs) {
             let got = tokenizer.encode(input.as_bytes(), &PLAIN).map_err(|e| e.to_string());
             table.row(&format!("{name} {input:?}"), got.and_then(|got| equal(got, want)));
+        }
+    }
+    table.finish();
+}
+
+/// Every name of tokenizer.ggml.pre, on a vocabulary that shows where words are cut.
+#[test]
+fn pre_tokenizers() {
+    let reference = json("tokenizer_pre.json").expect("it is in tests/data");
+    let texts = |list: &Json| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_string()).collect()
+    };
+    let (tokens, merges, strings) =
+        (texts(&reference["tokens"]), texts(&reference["merges"]), texts(&reference["strings"]));
+    let mut table = Table::new("pre-tokenizers");
+    for row in reference["rows"].as_array().unwrap() {
+        for name in texts(&row["names"]) {
+            let mut kinds = vec![1; tokens.len()];
+            *kinds.last_mut().unwrap() = 3; // <s>
+            let mut writer = Writer::new();
+            writer.set("general.architecture", "llama").set("tokenizer.ggml.model", "gpt2");
+            writer.set("tokenizer.ggml.pre", &name[..]).set("tokenizer.ggml.bos_token_id", tokens.len() as u32 - 1);
+            writer.set("tokenizer.ggml.tokens", tokens.iter().collect::<Strings>());
+            writer.set("tokenizer.ggml.merges", merges.iter().collect::<Strings>());
+            writer.set("tokenizer.ggml.token_type", Array::I32(kinds));
+            let gguf = Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap();
+            let tokenizer = match Tokenizer::from_gguf(&gguf) {
+                Ok(tokenizer) => tokenizer,
+                Err(e) => {
+                    table.row(&name, Err(e.to_string()));
+                    continue;
+                }
+            };
+            let adds_bos = row["adds_bos"].as_bool().unwrap();
+            let got = tokenizer.adds_bos();
+            table.row(&format!("{name} adds BOS"), if got == adds_bos { Ok(()) } else { Err(format!("{got}")) });
+            for (text, want) in strings.iter().zip(row["ids"].as_array().unwrap()) {
+                let got = tokenizer.encode(text.as_bytes(), &PLAIN).map_err(|e| e.to_string());
+                table.row(&format!("{name} {text:?}"), got.and_then(|got| equal(got, &ids(want))));
+            }
         }
     }
     table.finish();
@@ -191,68 +231,17 @@ fn literal_ranges_hide_control_tokens() {
     assert_eq!(count(Some(0..text.len())), 0);
 }
 
-/// A SentencePiece vocabulary made here.
-fn small_spm(tokens: &[(&[u8], f32, i32)], keys: &[(&str, Value)]) -> Tokenizer {
-    let mut writer = Writer::new();
-    writer.set("general.architecture", "llama").set("tokenizer.ggml.model", "llama");
-    writer.set("tokenizer.ggml.tokens", tokens.iter().map(|t| t.0).collect::<Strings>());
-    writer.set("tokenizer.ggml.scores", tokens.iter().map(|t| t.1).collect::<Vec<f32>>());
-    writer.set("tokenizer.ggml.token_type", Array::I32(tokens.iter().map(|t| t.2).collect()));
-    keys.iter().for_each(|(key, value)| {
-        writer.set(key, value.clone());
-    });
-    Tokenizer::from_gguf(&Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap()
-}
-
-#[test]
-fn spm_joins_the_highest_score_first() {
-    let tokens: &[(&[u8], f32, i32)] = &[
-        (b"<unk>", 0.0, 2),
-        (b"<s>", 0.0, 3),
-        (b"</s>", 0.0, 3),
-        (b"a", -9.0, 1),
-        (b"b", -9.0, 1),
-        (b"c", -9.0, 1),
-        (b"ab", -3.0, 1),
-        (b"bc", -1.0, 1),
-        (b"abc", -4.0, 1),
-        (b"aa", -2.0, 1),
-        (b"<0x0A>", 0.0, 6),
-    ];
-    let tokenizer = small_spm(tokens, &[("tokenizer.ggml.add_space_prefix", Value::Bool(false))]);
-    let mut table = Table::new("SPM");
-    for (text, want) in [
-        (&b"abc"[..], vec![8]), // bc first, then a + bc
-        (b"ab", vec![6]),
-        (b"aaa", vec![9, 3]), // the leftmost of two equal pairs
-        (b"aaaa", vec![9, 9]),
-        (b"\n", vec![10]),
-        (b"abx", vec![6, 0]), // no byte token for x: unknown
-        (b"", vec![]),
-    ] {
-        let got = tokenizer.encode(text, &PLAIN).map_err(|e| e.to_string());
-        table.row(&format!("{:?}", String::from_utf8_lossy(text)), got.and_then(|got| equal(got, &want)));
-    }
-    table.finish();
-    assert_eq!(
-        tokenizer.encode(b"a", &Encode::default()).unwrap(),
-        [1, 3],
-        "SentencePiece adds BOS unless told otherwise"
-    );
-}
-
-#[test]
-fn ids_outside_the_vocabulary_are_told_and_ignored() {
-    let tokens: &[(&[u8], f32, i32)] = &[(b"<unk>", 0.0, 2), (b"<s>", 0.0, 3), (b"</s>", 0.0, 3), (b"a", 0.0, 1)];
-    let tokenizer = small_spm(tokens, &[("tokenizer.ggml.eos_token_id", Value::U32(77))]);
-    // </s> still ends an answer: it is known by its text
-    assert_eq!((tokenizer.eos(), tokenizer.end_ids()), (None, &[2][..]));
-    assert!(tokenizer.warnings().iter().any(|w| w.contains("eos_token_id is 77")), "{:?}", tokenizer.warnings());
-    assert_eq!(tokenizer.token_text(4), None);
-    assert_eq!(tokenizer.decode(&[3, 999]), "a");
+/// Texts of control tokens, pieces of them, white space and other text, in any order.
+fn templated() -> impl Strategy<Value = Vec<u8>> {
+    let parts = ["<|endoftext|>", "<|endof", "|>", "<", " ", "\n", "the cat", "é", "😀", "\u{301}"]
+        .map(|s| s.as_bytes().to_vec());
+    let part = prop_oneof![prop::sample::select(parts.to_vec()), prop::collection::vec(any::<u8>(), 1..3)];
+    prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn byte_level_round_trip(text in "\\PC{0,40}|[ \\t\\n\\r a-zé日😀]{0,40}") {
         let tokenizer = built_in_once();
@@ -266,8 +255,31 @@ proptest! {
 
     #[test]
     fn any_bytes_can_be_encoded(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-        let ids = built_in_once().encode(&bytes, &PLAIN).unwrap();
-        prop_assert!(ids.iter().all(|&id| id < 2048));
+        let tokenizer = built_in_once();
+        let ids = tokenizer.encode(&bytes, &PLAIN).unwrap();
+        // each byte that is no UTF-8 came as U+FFFD
+        let valid = bytes.utf8_chunks().map(|c| c.valid().to_string() + &"\u{fffd}".repeat(c.invalid().len()));
+        prop_assert_eq!(tokenizer.decode(&ids), valid.collect::<String>());
+    }
+
+    #[test]
+    fn control_tokens_come_only_from_outside_literal_ranges(
+        text in templated(),
+        ends in prop::collection::vec(0usize..80, 4),
+    ) {
+        let tokenizer = built_in_once();
+        let mut ends = ends;
+        ends.sort_unstable();
+        let literal = [ends[0]..ends[1], ends[2]..ends[3]];
+        let options = Encode { add_special: false, parse_special: true, literal: &literal };
+        let ids = tokenizer.encode(&text, &options).unwrap();
+        let control = b"<|endoftext|>";
+        let overlaps = |at: usize| literal.iter().any(|range| at < range.end && range.start < at + control.len());
+        let want = text.windows(control.len()).enumerate().filter(|(at, window)| window == control && !overlaps(*at)).count();
+        prop_assert_eq!(ids.iter().filter(|&&id| id == 0).count(), want);
+        if let Ok(text) = std::str::from_utf8(&text) {
+            prop_assert_eq!(tokenizer.decode_bytes(&ids, true), text.as_bytes());
+        }
     }
 
     #[test]

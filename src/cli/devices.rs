@@ -18,7 +18,8 @@ impl Devices {
         if self.json {
             output::json(&cards.iter().map(object).collect())?;
         } else {
-            cards.iter().try_for_each(print)?;
+            let chosen = cards.iter().find(|card| card.chosen).map_or(0, |card| card.index);
+            cards.iter().try_for_each(|card| print(card, chosen))?;
         }
         if cards.is_empty() {
             block_on(Gpu::with(&GpuOptions::default()))?; // fails, and says what to install
@@ -47,7 +48,8 @@ fn object(card: &GpuCard) -> Value {
     })
 }
 
-fn print(card: &GpuCard) -> std::io::Result<()> {
+/// `chosen` is the index of the one that would be taken.
+fn print(card: &GpuCard, chosen: usize) -> std::io::Result<()> {
     let limits = &card.limits;
     let size = |bytes: u64| format!("{} MiB", bytes >> 20);
     let subgroups = match (card.subgroups, card.subgroup_size) {
@@ -64,5 +66,8 @@ fn print(card: &GpuCard) -> std::io::Result<()> {
     line("buffers", format!("up to {buffer}, {binding} in one binding"))?;
     let shared = limits.max_compute_workgroup_storage_size >> 10;
     line("workgroups", format!("up to {} lanes, {shared} KiB shared", limits.max_compute_invocations_per_workgroup))?;
-    line(if card.chosen { "chosen" } else { "not chosen" }, card.why.clone())
+    match card.chosen {
+        true => line("chosen", card.why.clone()),
+        false => line("not chosen", format!("{}; {chosen} comes first", card.why)),
+    }
 }

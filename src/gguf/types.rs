@@ -40,6 +40,7 @@ const TYPES: &[(u32, &str, u64, u64)] = &[
     (35, "TQ2_0", 256, 66),
     (39, "MXFP4", 32, 17),
     (40, "NVFP4", 64, 36),
+    (41, "Q1_0", 128, 18),
 ];
 
 /// Types that ggml once had and took out; files with them are still passed around.

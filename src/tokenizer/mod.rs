@@ -81,7 +81,7 @@ impl Tokenizer {
         let adds_bos = pre.as_ref().is_none_or(|pre| pre.adds_bos);
         let mut vocab = Vocabulary::from_gguf(gguf, is_spm, adds_bos)?;
         let model = match pre {
-            None => Model::Spm(Spm::from_gguf(gguf, &vocab)?),
+            None => Model::Spm(Spm::from_gguf(gguf, &mut vocab)?),
             Some(pre) => {
                 vocab.warnings.extend(pre.warning);
                 Model::Bpe(Box::new(Bpe::from_gguf(gguf, &mut vocab, &pre.rule)?))
@@ -92,10 +92,11 @@ impl Tokenizer {
     }
 
     /// Token ids of a text, which need not be UTF-8: byte-level BPE sees U+FFFD for each byte that is not, SentencePiece
-    /// the byte itself.
+    /// the byte itself. A byte that byte-level BPE has no token for is left out, with a warning.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] if the file has no vocabulary, or cannot express a byte.
+    /// [`Error::Tokenizer`] if the file has no vocabulary, if SentencePiece has neither a token for a byte nor one for
+    /// unknown text, and for a megabyte of nothing but white space.
     pub fn encode(&self, text: &[u8], options: &Encode) -> Result<Vec<u32>> {
         if matches!(self.model, Model::None) && !text.is_empty() {
             let what = "the file has no vocabulary, so text cannot be tokenized; give token ids instead".into();
@@ -124,6 +125,11 @@ impl Tokenizer {
             after_special = matches!(part, special::Part::Token(_));
         }
         if options.add_special && self.vocab.adds_eos {
+            if let (Some(special::Part::Token(id)), Some(eos)) = (parts.last(), self.vocab.eos)
+                && *id == eos
+            {
+                log::warn!("the text ends with EOS, which is added too: the model sees it twice");
+            }
             ids.extend(self.vocab.eos);
         }
         Ok(ids)

@@ -16,7 +16,6 @@ pub(super) struct Special {
     entries: Vec<Entry>, // longest first
 }
 
-#[derive(Debug, PartialEq)]
 pub(super) enum Part<'a> {
     Token(u32),
     Text(&'a [u8]),
@@ -54,29 +53,28 @@ impl Special {
             parts.push((0, Part::Text(text)));
         }
         for entry in self.entries.iter().filter(|entry| parse_special || !entry.control) {
-            let mut i = 0;
-            while i < parts.len() {
-                let (start, Part::Text(piece)) = parts[i] else {
-                    i += 1;
+            let mut cut = Vec::with_capacity(parts.len());
+            for (mut start, part) in parts {
+                let Part::Text(mut rest) = part else {
+                    cut.push((start, part));
                     continue;
                 };
-                let Some(at) = entry.find(piece, start, literal) else {
-                    i += 1;
-                    continue;
-                };
-                let mut end = at + entry.text.len();
-                if entry.takes_space {
-                    end += piece[end..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                while let Some(at) = entry.find(rest, start, literal) {
+                    if at > 0 {
+                        cut.push((start, Part::Text(&rest[..at])));
+                    }
+                    cut.push((start + at, Part::Token(entry.id)));
+                    let mut end = at + entry.text.len();
+                    if entry.takes_space {
+                        end += rest[end..].iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
+                    }
+                    (start, rest) = (start + end, &rest[end..]);
                 }
-                let pieces = [
-                    (start, Part::Text(&piece[..at])),
-                    (start + at, Part::Token(entry.id)),
-                    (start + end, Part::Text(&piece[end..])),
-                ];
-                let kept = pieces.into_iter().filter(|(_, part)| *part != Part::Text(&[]));
-                parts.splice(i..=i, kept);
-                i += if at == 0 { 1 } else { 2 }; // go on in the text behind the token
+                if !rest.is_empty() {
+                    cut.push((start, Part::Text(rest)));
+                }
             }
+            parts = cut;
         }
         parts.into_iter().map(|(_, part)| part).collect()
     }

@@ -1,7 +1,7 @@
 //! SentencePiece BPE: neighbours are joined as long as the result is a token, the highest score first, the leftmost
 //! among equals. The `tokenizers` crate joins by rank, which cannot express equal scores, so this is our own.
 
-use super::vocab::Vocabulary;
+use super::vocab::{Kind, Vocabulary, byte_text};
 use crate::error::{Error, Result};
 use crate::gguf::{Array, Gguf, Value};
 use std::collections::BinaryHeap;
@@ -17,17 +17,26 @@ pub(super) struct Spm {
 }
 
 impl Spm {
-    pub fn from_gguf(gguf: &Gguf, vocab: &Vocabulary) -> Result<Spm> {
+    pub fn from_gguf(gguf: &Gguf, vocab: &mut Vocabulary) -> Result<Spm> {
         let key = "tokenizer.ggml.scores";
         let scores = match gguf.get(key) {
-            None => Vec::new(),
-            Some(Value::Array(Array::F32(scores))) if scores.len() == vocab.len() => scores.clone(),
+            None => {
+                let text = format!("{key} is missing: words are cut otherwise than the model learned");
+                vocab.warnings.push(text);
+                Vec::new()
+            }
+            Some(Value::Array(Array::F32(scores))) if scores.len() == vocab.len() => {
+                scores.iter().map(|score| score + 0.0).collect() // -0 is 0
+            }
+            Some(Value::Array(Array::I32(scores))) if scores.len() == vocab.len() => {
+                scores.iter().map(|&score| score as f32).collect()
+            }
             Some(other) => {
                 let expected = format!("an array of {} f32", vocab.len());
                 return Err(Error::Key { key: key.into(), expected, got: other.kind() });
             }
         };
-        let byte = |byte: u8| vocab.id_of(format!("<0x{byte:02X}>").as_bytes()).or_else(|| vocab.id_of(&[byte]));
+        let byte = |byte: u8| vocab.id_of(byte_text(byte).as_bytes()).or_else(|| vocab.id_of(&[byte]));
         Ok(Spm {
             scores,
             space_prefix: gguf.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
@@ -75,7 +84,7 @@ impl Spm {
         let mut at = 0;
         while at < symbols.len() {
             let text = &escaped[symbols[at].start..][..symbols[at].len];
-            match vocab.id_of(text) {
+            match token(text, vocab) {
                 Some(id) => ids.push(id),
                 None => self.encode_bytes(text, vocab, ids)?,
             }
@@ -104,10 +113,15 @@ impl Spm {
         queue: &mut BinaryHeap<Pair>,
     ) {
         let len = symbols[left].len + symbols[right].len;
-        if let Some(id) = vocab.id_of(&text[symbols[left].start..][..len]) {
+        if let Some(id) = token(&text[symbols[left].start..][..len], vocab) {
             queue.push(Pair { score: self.score(id), left, right, len });
         }
     }
+}
+
+/// The token of a piece of text. A control token is never what a text spells: those are found before this.
+fn token(text: &[u8], vocab: &Vocabulary) -> Option<u32> {
+    vocab.id_of(text).filter(|&id| vocab.kind(id) != Kind::Control)
 }
 
 /// A piece of the text; joined pieces have no length and are skipped through `next`.

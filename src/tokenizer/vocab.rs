@@ -15,7 +15,8 @@ pub(super) enum Kind {
     Byte,
 }
 
-/// Texts that end an answer in some model family or other: files often name only one of theirs.
+/// Texts that end an answer in some model family or other: files often name only one of theirs. The last ones pad a text,
+/// or begin another file or repository in code models.
 const END_TEXTS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -36,6 +37,18 @@ const END_TEXTS: &[&str] = &[
     "<｜end▁of▁sentence｜>",
     "<end_of_utterance>",
     "</s>",
+    "<eos>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
 ];
 
 #[derive(Default)]
@@ -63,6 +76,9 @@ impl Vocabulary {
             ids.entry(token.to_vec()).or_insert(id as u32); // of two with the same text the first
         }
         let mut vocab = Vocabulary { kinds: kinds(gguf, tokens.len())?, tokens, ids, ..Default::default() };
+        if vocab.kinds.is_empty() {
+            vocab.guess_kinds(is_spm);
+        }
 
         // SentencePiece files that name no ids mean these; a BPE file means none.
         let usual = |id: u32| (is_spm && (id as usize) < vocab.tokens.len()).then_some(id);
@@ -73,15 +89,30 @@ impl Vocabulary {
         vocab.adds_bos = gguf.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(adds_bos);
         vocab.adds_eos = gguf.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
 
-        let by_key = [vocab.eos, vocab.special(gguf, "eot", None)?, vocab.special(gguf, "eom", None)?];
-        vocab.end_ids.extend(by_key.into_iter().flatten());
-        for text in END_TEXTS {
-            let Some(&id) = vocab.ids.get(text.as_bytes()) else { continue };
-            vocab.end_ids.push(id);
-            if vocab.kind(id) == Kind::Normal {
-                // a file without token types, or with wrong ones: such a text is a control token all the same
-                vocab.set_kind(id, Kind::Control);
+        for (name, id, adds) in [("BOS", vocab.bos, vocab.adds_bos), ("EOS", vocab.eos, vocab.adds_eos)] {
+            if adds && id.is_none() {
+                vocab
+                    .warnings
+                    .push(format!("the model wants {name} added to a text, but the file names none: none is added"));
             }
+        }
+
+        vocab.end_ids.extend(vocab.eos);
+        for name in ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"] {
+            let id = vocab.special(gguf, name, None)?;
+            vocab.end_ids.extend(id);
+        }
+        for text in END_TEXTS {
+            let Some(id) = vocab.id_of(text.as_bytes()) else { continue };
+            vocab.end_ids.push(id);
+            // a file without token types, or with wrong ones: such a text is a control token all the same
+            vocab.set_kind(id, Kind::Control);
+        }
+        // where answers have parts, <|end|> ends only a part
+        let has = |text: &str| vocab.ids.contains_key(text.as_bytes());
+        if (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>")) {
+            let part = vocab.id_of(b"<|end|>");
+            vocab.end_ids.retain(|id| Some(*id) != part);
         }
         vocab.end_ids.sort_unstable();
         vocab.end_ids.dedup();
@@ -97,7 +128,18 @@ impl Vocabulary {
                 let got = value.as_u64().map_or_else(|| value.kind(), |id| id.to_string());
                 let text = format!("{key} is {got}, outside the vocabulary of {}: it is ignored", self.tokens.len());
                 self.warnings.push(text);
-                Ok(None)
+                Ok(usual)
+            }
+        }
+    }
+
+    /// A file without token types: all are ordinary, but SentencePiece's bytes are known by their texts.
+    fn guess_kinds(&mut self, is_spm: bool) {
+        self.warnings
+            .push("tokenizer.ggml.token_type is missing: all tokens but the well-known are taken as text".into());
+        for byte in (0..=255).filter(|_| is_spm) {
+            if let Some(id) = self.id_of(byte_text(byte).as_bytes()) {
+                self.set_kind(id, Kind::Byte);
             }
         }
     }
@@ -127,6 +169,11 @@ impl Vocabulary {
     pub fn tokens(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.tokens.iter().enumerate().map(|(id, text)| (id as u32, text))
     }
+}
+
+/// The text of a byte's token in SentencePiece vocabularies.
+pub(super) fn byte_text(byte: u8) -> String {
+    format!("<0x{byte:02X}>")
 }
 
 fn kinds(gguf: &Gguf, tokens: usize) -> Result<Vec<Kind>> {

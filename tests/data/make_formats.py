@@ -11,10 +11,10 @@ import numpy as np
 from gguf import GGMLQuantizationType as T
 from gguf.quants import dequantize
 
-BLOCKS = 6
+BLOCKS = 8
 # format: (bytes a block, offsets of its halves)
 FORMATS = {
-    "F32": (4, []), "F16": (2, [0]), "BF16": (2, []),
+    "F32": (4, []), "F16": (2, []), "BF16": (2, []),
     "Q4_0": (18, [0]), "Q4_1": (20, [0, 2]), "Q5_0": (22, [0]), "Q5_1": (24, [0, 2]), "Q8_0": (34, [0]),
     "Q4_K": (144, [0, 2]), "Q5_K": (176, [0, 2]), "Q6_K": (210, [208]),
 }
@@ -28,8 +28,9 @@ for name, (size, halves) in FORMATS.items():
     for i, block in enumerate(data):
         for j, at in enumerate(halves):
             block[at:at + 2] = np.frombuffer(np.uint16(SCALES[(i + 3 * j) % len(SCALES)]).tobytes(), np.uint8)
-        if name in ("F32", "BF16"):  # no exponent of all ones
-            block[-1] &= 0xBF
+        if name in ("F32", "F16", "BF16"):  # no exponent of all ones; every fourth is subnormal
+            block[-1] &= 0x80 if i % 4 == 0 else 0xBF
+            block[-2] &= 0x7F if i % 4 == 0 else 0xFF
     values = dequantize(data.reshape(n, -1), T[name]).astype(np.float32)
     out[name] = {"bytes": data.tobytes().hex(), "f32": values.astype("<f4").tobytes().hex()}
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "formats.json")
