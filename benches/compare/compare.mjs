@@ -1,7 +1,7 @@
 // Peregrine and llama.cpp side by side on one model: both on the Vulkan device, and llama.cpp on the CPU for scale.
 //   node benches/compare/compare.mjs MODEL [-p PROMPT_TOKENS=128] [-n TOKENS=64] [-r ROUNDS=3]
 // Rounds alternate between the engines, each a process of its own, so that a machine's slow minutes fall on all alike.
-// Prints a Markdown table of medians. To hold both to one of several Vulkan devices, set VK_DRIVER_FILES.
+// Prints a Markdown table: medians with their range, and the median of each round's ratio. To hold both to one of several Vulkan devices, set VK_DRIVER_FILES.
 import {spawnSync} from "node:child_process";
 import {existsSync} from "node:fs";
 import {cpus} from "node:os";
@@ -65,7 +65,7 @@ const median = runs => {
     return (sorted[Math.ceil(half) - 1] + sorted[Math.floor(half)]) / 2;
 };
 const speed = runs => `${median(runs).toFixed(1)} (${Math.min(...runs).toFixed(1)} to ${Math.max(...runs).toFixed(1)})`;
-const ratio = (row, kind) => (median(rows[0][kind]) / median(row[kind])).toFixed(2);
+const ratio = (row, kind) => median(rows[0][kind].map((speed, round) => speed / row[kind][round])).toFixed(2); // of each round
 console.log(`${model.split("/").pop()} on ${cpus()[0].model}, ${cpus().length} cores; ${values.rounds} rounds\n`);
 console.log(`| engine | device | prefill of ${values.prompt}, tokens/s | decode of ${values.tokens}, tokens/s | Peregrine is faster by |`);
 console.log("|---|---|---|---|---|");
