@@ -1,5 +1,7 @@
 //! Tokenizers of odd vocabularies, made here: what real files lack or have wrong, and what is right then.
 
+#![allow(clippy::single_range_in_vec_init)] // lists of one range are meant
+
 mod common;
 
 use common::Table;
