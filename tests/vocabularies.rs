@@ -343,6 +343,9 @@ fn what_is_added() {
         table.row(&format!("{text} {what}"), same(got, want));
         table.row(text, same(warned(what, || tokenizer.encode(text.as_bytes(), &PARSED)), false));
     }
+    let tokenizer = bpe(&tokens, &[], &[("bos_token_id", Some(Value::U32(OURS)))]).unwrap();
+    let got = warned("begins with BOS", || tokenizer.encode(b"<b><b>", &Encode::default()));
+    table.row("typed twice, not added", same(got, false));
     table.finish();
 }
 

@@ -108,10 +108,10 @@ impl Tokenizer {
         }
         let parts = self.special.split(text, options.parse_special, options.literal);
         let mut after_special = true; // the text's start counts as one
-        for part in &parts {
+        for (i, part) in parts.iter().enumerate() {
             match part {
                 special::Part::Token(id) => {
-                    if ids.len() == 1 && ids.first() == Some(id) && options.add_special && Some(*id) == self.vocab.bos {
+                    if i == 0 && options.add_special && self.vocab.adds_bos && Some(*id) == self.vocab.bos {
                         log::warn!("the text begins with BOS, which is added too: the model sees it twice");
                     }
                     ids.push(*id);
