@@ -2,6 +2,7 @@
 //! model, the logits stay on the GPU until they are asked for.
 
 use crate::error::{Error, Result};
+use crate::gpu::Gpu;
 use crate::kernels::KvFormat;
 use crate::kernels::attention::MAX_HEAD_SIZE;
 use crate::kernels::kv_store::KvCache;
@@ -44,6 +45,8 @@ pub struct Session {
     /// A chunk of tokens a pass, logits of all; built when first asked for.
     all: Option<Stage>,
     greedy: Greedy,
+    /// Where the logits of one position come back through, [V]: sampling reads them for every token.
+    logits_staging: wgpu::Buffer,
     /// Which stage holds the logits of the last position.
     last: Option<Last>,
 }
@@ -91,6 +94,7 @@ impl Session {
         let decode = Stage::new(model, &angles, &caches, "decode", 1, Rows::Last)?;
         let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;
         let greedy = Greedy::new(model, &decode, &prefill)?;
+        let logits_staging = staging(gpu, "logits read back", decode.activations.logits.stride() as u64 * 4);
         let model = model.clone();
         Ok(Session {
             model,
@@ -102,6 +106,7 @@ impl Session {
             prefill,
             all: None,
             greedy,
+            logits_staging,
             last: None,
         })
     }
@@ -179,7 +184,14 @@ impl Session {
             Last::Decode => &self.decode,
             Last::Prefill => &self.prefill,
         };
-        stage.activations.logits.read(self.model.gpu(), 1).await
+        let gpu = self.model.gpu();
+        let size = self.logits_staging.size();
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(&stage.activations.logits.buffer, 0, &self.logits_staging, 0, size);
+        gpu.queue().submit([encoder.finish()]);
+        let mut logits: Vec<f32> = bytemuck::pod_collect_to_vec(&gpu.map(&self.logits_staging, size).await?);
+        logits.truncate(self.model.config().vocab_size as usize);
+        Ok(logits)
     }
 
     /// Runs tokens through the model and gives the logits of every one: [T, V].
@@ -306,12 +318,13 @@ impl Greedy {
             top_k(&mut plan, "argmax", &stage.activations.logits, Rows::Last, &found)?;
             plan.finish("greedy")
         };
-        let staging = gpu.device().create_buffer(&wgpu::BufferDescriptor {
-            label: Some("chosen token"),
-            size: 16,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+        let staging = staging(gpu, "chosen token", 16);
         Ok(Greedy { decode: plan(decode)?, prefill: plan(prefill)?, found, staging })
     }
+}
+
+/// A buffer that the GPU copies into and we map, again and again.
+fn staging(gpu: &Gpu, label: &str, size: u64) -> wgpu::Buffer {
+    let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+    gpu.device().create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false })
 }

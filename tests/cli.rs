@@ -700,7 +700,7 @@ fn a_file_without_permission() {
         command.uid(65_534);
     }
     match command.output() {
-        Err(error) => eprintln!("SKIPPED: no permission: nobody may not run the binary here ({error})"),
+        Err(error) => common::loudly(&format!("SKIPPED: no permission: nobody may not run the binary here ({error})")),
         Ok(out) => {
             assert_eq!(out.status.code(), Some(1));
             let stderr = text(&out.stderr);

@@ -135,7 +135,7 @@ pub struct RunArgs {
     /// Element type of the KV cache
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f16")]
     pub kv: Kv,
-    /// Compute and cache in f32 throughout
+    /// Compute and cache in f32 throughout; the usual f16 cache moves a logit by less than 0.1
     #[arg(long)]
     pub exact: bool,
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)

@@ -13,7 +13,7 @@ pub fn gpu() -> &'static Gpu {
     static GPU: OnceLock<Gpu> = OnceLock::new();
     GPU.get_or_init(|| {
         let gpu = block_on(Gpu::new()).unwrap_or_else(|e| panic!("GPU tests need an adapter: {e}"));
-        eprintln!("GPU tests run on {} ({:?})", gpu.card().name, gpu.card().backend);
+        super::loudly(&format!("GPU tests run on {} ({:?})", gpu.card().name, gpu.card().backend));
         gpu
     })
 }

@@ -7,6 +7,7 @@ pub mod tiny;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// A file of the reference data: from the folder that PEREGRINE_TEST_DATA names, else from tests/data.
@@ -26,7 +27,12 @@ pub fn data(path: &str) -> Option<PathBuf> {
 }
 
 pub fn skipped(what: &str) {
-    eprintln!("SKIPPED: {what}: neither in the folder PEREGRINE_TEST_DATA nor in tests/data");
+    loudly(&format!("SKIPPED: {what}: neither in the folder PEREGRINE_TEST_DATA nor in tests/data"));
+}
+
+/// A line that is seen although the test passes: the test runner keeps back what `eprintln!` says.
+pub fn loudly(line: &str) {
+    std::io::stderr().write_all(format!("{line}\n").as_bytes()).expect("standard error can be written");
 }
 
 /// A JSON file of the reference data.
