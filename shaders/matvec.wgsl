@@ -1,13 +1,8 @@
-// y[t] = W x[t], one workgroup for ROWS rows of W: its lanes take the blocks of a row in turn, then add up.
-// matvec_lane.wgsl is the version for processors that emulate a GPU.
+// y[t] = W x[t] for one to eight tokens: one workgroup for four rows of W, whose blocks its lanes take in turn; then they
+// add up. A block is decoded once for all tokens. matvec_lane.wgsl is the version for processors that emulate a GPU.
 
-const ROWS: u32 = 4u;
-
-// The dot product of block b of a row with the x that a lane holds.
-fn block_dot(w: Block, v: Block) -> f32 {
-    return dot(w.w0, v.w0) + dot(w.w1, v.w1) + dot(w.w2, v.w2) + dot(w.w3, v.w3)
-        + dot(w.w4, v.w4) + dot(w.w5, v.w5) + dot(w.w6, v.w6) + dot(w.w7, v.w7);
-}
+override TOKENS: u32 = 1u;
+const SLOTS: u32 = 1u; // of four rows each, for the finish
 
 @compute @workgroup_size(GROUP)
 fn matvec(
@@ -15,26 +10,36 @@ fn matvec(
     @builtin(num_workgroups) groups: vec3<u32>,
     lanes: Lanes,
 ) {
-    let row = group_index(group, groups) * ROWS;
+    let g = group_index(group, groups);
+    let row = g * 4u;
     if (row >= params.rows) { // uniform: the whole workgroup leaves
         return;
     }
+    // rows past the end repeat the last one, tokens likewise; they are not stored
     let last = params.rows - 1u;
-    let token = group.z;
-    var sum = vec4<f32>();
+    let end = frame.tokens - 1u;
+    let t = group.z * TOKENS;
+    let lane = Lane(lanes.lane);
+    var sums: array<vec4<f32>, 8>;
     for (var b = lanes.lane; b < params.blocks; b += GROUP) {
-        let i = token * params.x_stride + b * 8u;
-        let v = Block(x[i], x[i + 1u], x[i + 2u], x[i + 3u], x[i + 4u], x[i + 5u], x[i + 6u], x[i + 7u]);
-        // rows past the end repeat the last one; they are not stored
-        sum.x += block_dot(decode(row * params.blocks + b), v);
-        sum.y += block_dot(decode(min(row + 1u, last) * params.blocks + b), v);
-        sum.z += block_dot(decode(min(row + 2u, last) * params.blocks + b), v);
-        sum.w += block_dot(decode(min(row + 3u, last) * params.blocks + b), v);
+        let w0 = w_at(row * params.blocks + b);
+        let w1 = w_at(min(row + 1u, last) * params.blocks + b);
+        let w2 = w_at(min(row + 2u, last) * params.blocks + b);
+        let w3 = w_at(min(row + 3u, last) * params.blocks + b);
+        for (var i = 0u; i < TOKENS; i++) {
+            let v = x_at(min(t + i, end), b, lane);
+            sums[i] += vec4<f32>(block_dot(w0, v), block_dot(w1, v), block_dot(w2, v), block_dot(w3, v));
+        }
     }
-    let total = vec4<f32>(
-        group_sum(sum.x, lanes), group_sum(sum.y, lanes), group_sum(sum.z, lanes), group_sum(sum.w, lanes),
-    );
-    if (lanes.lane < ROWS && row + lanes.lane < params.rows) {
-        y[token * params.y_stride + params.first_row + row + lanes.lane] = total[lanes.lane];
+    var scale = 1.0;
+    if (NORMED) {
+        scale = norm_scale(group_sum(squares_from(lanes.lane, GROUP), lanes));
     }
+    for (var i = 0u; i < TOKENS; i++) {
+        let total = group_sum4(sums[i], lanes) * scale;
+        if (lanes.lane == 0u && t + i <= end) {
+            finish(0u, t + i, row, total);
+        }
+    }
+    finish_group(g, row, lanes.lane);
 }

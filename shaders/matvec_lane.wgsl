@@ -1,30 +1,31 @@
-// y[t] = W x[t], one lane a row of W, for processors that emulate a GPU: a lane streams its row, nothing is shared.
+// y = W x for one token, for processors that emulate a GPU: a lane streams four rows of W and nothing is shared.
 // matvec.wgsl is the version for real GPUs.
 
-@compute @workgroup_size(64)
+const LANES: u32 = 16u;
+const SLOTS: u32 = LANES; // of four rows each, for the finish
+
+@compute @workgroup_size(LANES)
 fn matvec_lane(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    lane: Lane,
 ) {
-    let row = group_index(group, groups) * 64u + lane;
-    if (row >= params.rows) {
-        return;
-    }
-    let token = group.z;
-    let first = row * params.blocks;
-    var sum = vec4<f32>();
+    let g = group_index(group, groups);
+    let row = (g * LANES + lane.index) * 4u;
+    // rows past the end repeat the last one; they are not stored
+    let last = params.rows - 1u;
+    let row0 = min(row, last) * params.blocks;
+    let row1 = min(row + 1u, last) * params.blocks;
+    let row2 = min(row + 2u, last) * params.blocks;
+    let row3 = min(row + 3u, last) * params.blocks;
+    var sums = vec4<f32>();
     for (var b = 0u; b < params.blocks; b++) {
-        let w = decode(first + b);
-        let i = token * params.x_stride + b * 8u;
-        sum += w.w0 * x[i];
-        sum += w.w1 * x[i + 1u];
-        sum += w.w2 * x[i + 2u];
-        sum += w.w3 * x[i + 3u];
-        sum += w.w4 * x[i + 4u];
-        sum += w.w5 * x[i + 5u];
-        sum += w.w6 * x[i + 6u];
-        sum += w.w7 * x[i + 7u];
+        let v = x_at(0u, b, lane);
+        sums.x += block_dot(w_at(row0 + b), v);
+        sums.y += block_dot(w_at(row1 + b), v);
+        sums.z += block_dot(w_at(row2 + b), v);
+        sums.w += block_dot(w_at(row3 + b), v);
     }
-    y[token * params.y_stride + params.first_row + row] = sum.x + sum.y + sum.z + sum.w;
+    finish(lane.index, 0u, row, sums * norm_scale(squares_from(0u, 1u)));
+    finish_group(g, g * LANES * 4u, lane.index);
 }

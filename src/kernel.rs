@@ -5,15 +5,22 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::shaders;
 
-/// What a pipeline is made of: its files in order; the last one holds the entry point, which bears its name.
+/// What a pipeline is made of: its files in order, the last of which holds the entry point that bears its name, and
+/// values of its `override` constants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelKey {
     pub files: Vec<&'static str>,
+    pub constants: Vec<(&'static str, u32)>,
 }
 
 impl KernelKey {
     pub fn new(parts: &[&[&'static str]]) -> KernelKey {
-        KernelKey { files: parts.concat() }
+        KernelKey { files: parts.concat(), constants: Vec::new() }
+    }
+
+    pub fn with(mut self, constant: &'static str, value: u32) -> KernelKey {
+        self.constants.push((constant, value));
+        self
     }
 
     /// The entry point's name, which is the kernel's: "matvec" of "matvec.wgsl".
@@ -105,12 +112,14 @@ impl Kernel {
             bind_group_layouts: &[Some(&layout)],
             immediate_size: 0,
         });
+        let constants: Vec<_> = key.constants.iter().map(|&(constant, value)| (constant, value as f64)).collect();
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(name),
             layout: Some(&pipeline_layout),
             module: &module,
             entry_point: Some(name),
             compilation_options: wgpu::PipelineCompilationOptions {
+                constants: &constants,
                 zero_initialize_workgroup_memory: false,
                 ..Default::default()
             },

@@ -64,6 +64,8 @@ pub mod kernel;
 pub mod kernels;
 pub mod model;
 pub mod plan;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod profile;
 pub mod reference;
 pub mod sampling;
 pub mod session;

@@ -25,24 +25,76 @@ pub struct Frame {
 }
 
 /// How many workgroups a step takes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Grid {
-    /// Workgroups for a token or a tile of tokens.
+    /// Workgroups in x (and y, where they are too many) for a token or a tile of tokens.
     pub groups: u32,
     /// Tokens that a workgroup covers; 0 if the step does not depend on the number of tokens.
     pub tokens: u32,
+    /// Where a token is several rows of the tile: how many.
+    pub rows_per_token: u32,
+    /// Keys that a workgroup covers, for attention: y goes over the keys.
+    pub keys: u32,
+    /// Keys up to which the step is left out.
+    pub idle_keys: u32,
 }
 
 impl Grid {
-    /// One lane an item, 64 lanes a workgroup, for each token.
-    pub fn lanes(items: u32) -> Grid {
-        Grid { groups: items.div_ceil(64), tokens: 1 }
+    /// So many workgroups, whatever the number of tokens.
+    pub fn once(groups: u32) -> Grid {
+        Grid { groups, ..Grid::default() }
     }
 
-    fn dispatch(self, frame: Frame) -> (u32, u32, u32) {
-        let y = self.groups.div_ceil(MAX_GROUPS).max(1);
-        let z = if self.tokens == 0 { 1 } else { frame.tokens.div_ceil(self.tokens) };
-        (self.groups.div_ceil(y), y, z)
+    /// So many workgroups for every tile of `tokens` tokens.
+    pub fn tiles(groups: u32, tokens: u32) -> Grid {
+        Grid { groups, tokens, rows_per_token: 1, ..Grid::default() }
+    }
+
+    /// One lane an item, 64 lanes a workgroup, for each token.
+    pub fn lanes(items: u32) -> Grid {
+        Grid::tiles(items.div_ceil(64), 1)
+    }
+
+    /// None if there is nothing to do.
+    fn dispatch(self, frame: Frame) -> Option<(u32, u32, u32)> {
+        let keys = frame.position + frame.tokens;
+        if keys <= self.idle_keys {
+            return None;
+        }
+        let y = if self.keys > 0 { keys.div_ceil(self.keys) } else { self.groups.div_ceil(MAX_GROUPS).max(1) };
+        let x = if self.keys > 0 { self.groups } else { self.groups.div_ceil(y) };
+        let z = if self.tokens == 0 { 1 } else { (frame.tokens * self.rows_per_token).div_ceil(self.tokens) };
+        Some((x, y, z))
+    }
+}
+
+/// What a step reads and computes, for predictions and for judging measurements. Activations are counted where they
+/// are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Bytes of weights, read once a pass.
+    pub weight_bytes: u64,
+    /// Bytes for each token.
+    pub token_bytes: u64,
+    /// Bytes for each key that the last token sees.
+    pub key_bytes: u64,
+    /// Operations (a multiply-add is two) for each token.
+    pub token_flops: u64,
+    /// Operations for each token and each key that it sees.
+    pub key_flops: u64,
+    /// Whether the multiply-adds are of bytes.
+    pub int8: bool,
+}
+
+impl Cost {
+    pub fn bytes(self, frame: Frame) -> u64 {
+        let keys = (frame.position + frame.tokens) as u64;
+        self.weight_bytes + self.token_bytes * frame.tokens as u64 + self.key_bytes * keys
+    }
+
+    pub fn flops(self, frame: Frame) -> u64 {
+        let (position, tokens) = (frame.position as u64, frame.tokens as u64);
+        self.token_flops * tokens + self.key_flops * (tokens * position + tokens * (tokens + 1) / 2)
     }
 }
 
@@ -54,8 +106,7 @@ pub struct Step {
     pub grid: Grid,
     /// What it writes; captured by [`Plan::capture`].
     pub output: Tensor,
-    /// Bytes of weights that it reads.
-    pub weight_bytes: u64,
+    pub cost: Cost,
     bind_group: wgpu::BindGroup,
 }
 
@@ -78,7 +129,7 @@ impl Plan {
             self.name,
             self.max_tokens
         );
-        self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
+        self.write_frame(frame);
         let mut pass =
             encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(self.name), timestamp_writes: None });
         for step in &self.steps {
@@ -86,11 +137,15 @@ impl Plan {
         }
     }
 
+    pub(crate) fn write_frame(&self, frame: Frame) {
+        self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
+    }
+
     /// Runs the steps one at a time and reads back what each wrote: (label, [rows, cols]).
     /// The first step whose values differ from the reference's is where a fault lies.
     pub async fn capture(&self, frame: Frame, mut each: impl FnMut(&Step, Vec<f32>)) -> Result<()> {
-        self.gpu.queue().write_buffer(&self.frame, 0, bytemuck::bytes_of(&frame));
-        for step in &self.steps {
+        self.write_frame(frame);
+        for step in self.steps.iter().filter(|step| step.runs(frame)) {
             let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             step.record(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()), frame);
             self.gpu.queue().submit([encoder.finish()]);
@@ -101,15 +156,25 @@ impl Plan {
         Ok(())
     }
 
+    /// Dispatches of one pass.
+    pub fn dispatches(&self, frame: Frame) -> usize {
+        self.steps.iter().filter(|step| step.runs(frame)).count()
+    }
+
     /// Bytes of weights that one pass reads.
     pub fn weight_bytes(&self) -> u64 {
-        self.steps.iter().map(|step| step.weight_bytes).sum()
+        self.steps.iter().map(|step| step.cost.weight_bytes).sum()
     }
 }
 
 impl Step {
-    fn record(&self, pass: &mut wgpu::ComputePass, frame: Frame) {
-        let (x, y, z) = self.grid.dispatch(frame);
+    /// Whether there is something to do in such a pass.
+    pub fn runs(&self, frame: Frame) -> bool {
+        self.grid.dispatch(frame).is_some()
+    }
+
+    pub(crate) fn record(&self, pass: &mut wgpu::ComputePass, frame: Frame) {
+        let Some((x, y, z)) = self.grid.dispatch(frame) else { return };
         pass.set_pipeline(&self.kernel.pipeline);
         pass.set_bind_group(0, &self.bind_group, &[]);
         pass.dispatch_workgroups(x, y, z);
@@ -127,7 +192,11 @@ impl std::fmt::Display for Plan {
             self.max_tokens
         )?;
         for (i, step) in self.steps.iter().enumerate() {
-            let tokens = if step.grid.tokens == 0 { "once".into() } else { format!("per {} tokens", step.grid.tokens) };
+            let tokens = match step.grid {
+                Grid { tokens: 0, .. } => "once".into(),
+                Grid { tokens, rows_per_token: 1, .. } => format!("per {tokens} tokens"),
+                Grid { tokens, .. } => format!("per {tokens} queries"),
+            };
             let (label, kernel, groups, cols) = (&step.label, step.kernel.name, step.grid.groups, step.output.cols);
             writeln!(f, "{i:4}  {label:<24} {kernel:<12} {groups:>6} groups {tokens:<14} -> [T, {cols}]")?;
         }
@@ -141,7 +210,7 @@ struct Draft {
     kernel: Arc<Kernel>,
     grid: Grid,
     output: Tensor,
-    weight_bytes: u64,
+    cost: Cost,
     params: (usize, usize), // (offset, size) in the arena
     buffers: Vec<(u32, wgpu::Buffer)>,
 }
@@ -188,14 +257,14 @@ impl PlanBuilder {
         let buffers = wanted.iter().zip(buffers).map(|(binding, buffer)| (binding.index, buffer.1.clone())).collect();
         let params = (offset, size_of::<P>());
         let output = output.clone();
-        self.drafts.push(Draft { label: label.into(), kernel, grid, output, weight_bytes: 0, params, buffers });
+        self.drafts.push(Draft { label: label.into(), kernel, grid, output, cost: Cost::default(), params, buffers });
         Ok(())
     }
 
-    /// Notes what the step just added reads of weights.
-    pub fn reads_weights(&mut self, bytes: u64) {
+    /// Notes what the step just added costs.
+    pub fn cost(&mut self, cost: Cost) {
         if let Some(draft) = self.drafts.last_mut() {
-            draft.weight_bytes += bytes;
+            draft.cost = cost;
         }
     }
 
@@ -242,12 +311,12 @@ impl PlanBuilder {
             .drafts
             .into_iter()
             .zip(groups)
-            .map(|(Draft { label, kernel, grid, output, weight_bytes, .. }, bind_group)| Step {
+            .map(|(Draft { label, kernel, grid, output, cost, .. }, bind_group)| Step {
                 label,
                 kernel,
                 grid,
                 output,
-                weight_bytes,
+                cost,
                 bind_group,
             })
             .collect();

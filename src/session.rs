@@ -5,9 +5,8 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::KvFormat;
 use crate::kernels::attention::MAX_HEAD_SIZE;
-use crate::kernels::kv_store::KvCache;
 use crate::kernels::rms_norm::Rows;
-use crate::kernels::rope::Angles;
+use crate::kernels::rope_kv::{Angles, KvCache};
 use crate::kernels::top_k::{TopK, top_k};
 use crate::model::forward::forward;
 use crate::model::state::{Activations, kv_caches};
@@ -91,8 +90,10 @@ impl Session {
         let caches = kv_caches(gpu, config, context, kv)?;
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let angles = Angles::upload(gpu, &rope, context)?;
-        let decode = Stage::new(model, &angles, &caches, "decode", 1, Rows::Last)?;
-        let prefill = Stage::new(model, &angles, &caches, "prefill", chunk, Rows::Last)?;
+        let int8 = gpu.profile().int8 && !options.exact;
+        let stage = |name, tokens, int8| Stage::new(model, &angles, &caches, context, name, tokens, Rows::Last, int8);
+        let decode = stage("decode", 1, int8)?;
+        let prefill = stage("prefill", chunk, false)?; // bytes gain nothing over floats where weights are used often
         let greedy = Greedy::new(model, &decode, &prefill)?;
         let logits_staging = staging(gpu, "logits read back", decode.activations.logits.stride() as u64 * 4);
         let model = model.clone();
@@ -200,7 +201,16 @@ impl Session {
         self.check(tokens)?;
         if self.all.is_none() {
             let chunk = ALL_LOGITS_CHUNK.min(self.context);
-            self.all = Some(Stage::new(&self.model, &self.angles, &self.caches, "all logits", chunk, Rows::All)?);
+            self.all = Some(Stage::new(
+                &self.model,
+                &self.angles,
+                &self.caches,
+                self.context,
+                "all logits",
+                chunk,
+                Rows::All,
+                false,
+            )?);
         }
         let Some(stage) = &self.all else { return Ok(()) };
         for tokens in tokens.chunks(stage.plan.max_tokens as usize) {
@@ -284,19 +294,23 @@ impl Session {
 }
 
 impl Stage {
+    #[allow(clippy::too_many_arguments)]
     fn new(
         model: &Model,
         angles: &Angles,
         caches: &[KvCache],
+        context: u32,
         name: &'static str,
         tokens: u32,
         logits: Rows,
+        int8: bool,
     ) -> Result<Stage> {
         let gpu = model.gpu();
         let logit_rows = if logits == Rows::All { tokens } else { 1 };
-        let activations = Activations::new(gpu, model.config(), tokens, logit_rows)?;
+        let (config, weights) = (model.config(), model.weights());
+        let activations = Activations::new(gpu, config, weights, tokens, context, logit_rows, int8)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
-        forward(&mut plan, model.config(), model.weights(), angles, caches, &activations, logits)?;
+        forward(&mut plan, config, weights, angles, caches, &activations, logits)?;
         Ok(Stage { plan: plan.finish(name)?, activations })
     }
 

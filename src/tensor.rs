@@ -1,9 +1,20 @@
-//! Tensor: rows of f32 in a GPU buffer. The activations are tensors; weights have a type of their own.
+//! Tensor: rows of activations in a GPU buffer. Weights have a type of their own.
 
 use crate::error::Result;
 use crate::gpu::Gpu;
 
-/// Rows of activations, [rows, cols]. Rows lie `stride` floats apart: `cols` rounded up to whole blocks of 32.
+/// Words of a block of 32 activations in bytes: eight words of them, scale, scale * sum, two unused.
+const Q8_WORDS: u32 = 12;
+
+/// How activations lie in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    F32,
+    /// Signed bytes with a scale for each block of 32: shaders/operand/q8.wgsl.
+    Q8,
+}
+
+/// Rows of activations, [rows, cols]. Rows lie `stride` words apart: `cols` rounded up to whole blocks of 32.
 /// What lies between stays zero, so kernels work on whole vectors and never ask where a row ends.
 #[derive(Debug, Clone)]
 pub struct Tensor {
@@ -11,22 +22,28 @@ pub struct Tensor {
     /// Rows that the buffer holds: the most tokens of a pass.
     pub rows: u32,
     pub cols: u32,
+    pub element: Element,
 }
 
 impl Tensor {
+    /// Rows of f32.
     pub fn new(gpu: &Gpu, label: &str, rows: u32, cols: u32) -> Result<Tensor> {
-        let stride = cols.next_multiple_of(32);
-        let buffer = gpu.buffer(label, rows as u64 * stride as u64 * 4)?;
-        Ok(Tensor { buffer, rows, cols })
+        Tensor::of(gpu, label, rows, cols, Element::F32)
     }
 
-    /// Floats from one row to the next.
+    pub fn of(gpu: &Gpu, label: &str, rows: u32, cols: u32, element: Element) -> Result<Tensor> {
+        let words = rows as u64 * stride(cols, element) as u64;
+        Ok(Tensor { buffer: gpu.buffer(label, words * 4)?, rows, cols, element })
+    }
+
+    /// Words (floats, if it is of f32) from one row to the next.
     pub fn stride(&self) -> u32 {
-        self.cols.next_multiple_of(32)
+        stride(self.cols, self.element)
     }
 
-    /// Fills the first rows. `data` is [rows, cols] without gaps.
+    /// Fills the first rows. `data` is [rows, cols] without gaps; only for f32.
     pub fn write(&self, gpu: &Gpu, data: &[f32]) -> Result<()> {
+        assert!(self.element == Element::F32, "only f32 tensors are written from here");
         let padding = vec![0.0f32; (self.stride() - self.cols) as usize];
         gpu.upload(
             &self.buffer,
@@ -34,11 +51,34 @@ impl Tensor {
         )
     }
 
-    /// Reads the first `rows` rows: [rows, cols] without gaps.
+    /// Reads the first `rows` rows: [rows, cols] without gaps, as f32.
     pub async fn read(&self, gpu: &Gpu, rows: u32) -> Result<Vec<f32>> {
         let stride = self.stride() as usize;
         let bytes = gpu.read(&self.buffer, 0, rows as u64 * stride as u64 * 4).await?;
-        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        Ok(floats.chunks(stride).flat_map(|row| &row[..self.cols as usize]).copied().collect())
+        let cols = self.cols as usize;
+        Ok(match self.element {
+            Element::F32 => {
+                let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+                floats.chunks(stride).flat_map(|row| &row[..cols]).copied().collect()
+            }
+            Element::Q8 => {
+                let block = Q8_WORDS as usize * 4;
+                let blocks = bytes.chunks(stride * 4).flat_map(|row| row.chunks(block).enumerate());
+                blocks
+                    .flat_map(|(i, block)| {
+                        let scale = f32::from_le_bytes([block[32], block[33], block[34], block[35]]);
+                        let values = block[..(cols - i * 32).min(32)].iter();
+                        values.map(move |&q| q as i8 as f32 * scale)
+                    })
+                    .collect()
+            }
+        })
+    }
+}
+
+fn stride(cols: u32, element: Element) -> u32 {
+    match element {
+        Element::F32 => cols.next_multiple_of(32),
+        Element::Q8 => cols.div_ceil(32) * Q8_WORDS,
     }
 }

@@ -1,57 +1,98 @@
-//! Weights on the GPU: matrices in the format of the file, and vectors (gains, biases) in f32.
+//! Weights on the GPU: matrices, quantized as in the file, and vectors (gains, biases) in f32.
 
 use crate::error::Result;
-use crate::formats::Format;
+use crate::formats::{Format, layout};
 use crate::gpu::Gpu;
 
-/// A matrix [rows, cols], in its file's format. Rows of F32, F16 and BF16 are padded with zeros to whole blocks of 32;
-/// all else lies as in the file. A matrix larger than a binding may be is split by rows.
+/// A matrix [rows, cols]. Its rows come from one tensor, or from several that are multiplied with the same x.
 pub struct Weight {
     pub name: String,
-    pub format: Format,
     pub rows: u32,
     pub cols: u32,
-    pub shards: Vec<Shard>,
+    /// In order of their rows. A part ends where the format changes, or where a binding would be too small.
+    pub parts: Vec<Part>,
 }
 
-/// Rows of a matrix in one buffer.
-pub struct Shard {
-    pub buffer: wgpu::Buffer,
+/// Rows of one format. `layout` tells how they lie in the two buffers.
+pub struct Part {
+    pub format: Format,
+    pub quants: wgpu::Buffer,
+    /// Nothing for plain formats.
+    pub scales: wgpu::Buffer,
     pub first_row: u32,
     pub rows: u32,
 }
 
-/// Room behind the last block: a read between words takes the next word too.
-const OVERREAD: u64 = 16;
+/// A tensor as it lies in the file: rows of whole blocks.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub format: Format,
+    pub rows: u32,
+    pub data: &'a [u8],
+}
+
+/// Rows of a part are a multiple of this, but for the last part: a workgroup's rows then lie in one part.
+const ROWS_TOGETHER: usize = 64;
+/// Bytes of the file that are arranged at a time.
+const PIECE: usize = 8 << 20;
 
 impl Weight {
-    /// `data` is the tensor as it lies in the file: `rows` rows of whole blocks.
+    /// One tensor.
     pub fn upload(gpu: &Gpu, name: &str, format: Format, rows: u32, cols: u32, data: &[u8]) -> Result<Weight> {
-        let row_bytes = cols as usize / format.block_weights() * format.block_bytes();
-        let padding = vec![
-            0u8;
-            if format.block_weights() == 1 {
-                (cols.next_multiple_of(32) - cols) as usize * format.block_bytes()
-            } else {
-                0
-            }
-        ];
-        let gpu_row_bytes = (row_bytes + padding.len()) as u64;
-        let rows_per_shard =
-            ((gpu.max_binding().saturating_sub(OVERREAD)) / gpu_row_bytes.max(1)).clamp(1, rows.max(1) as u64) as usize;
-        let mut shards = Vec::new();
-        for (i, bytes) in data.chunks(rows_per_shard * row_bytes).enumerate() {
-            let rows = (bytes.len() / row_bytes) as u32;
-            let label = if rows_per_shard < data.len() / row_bytes { format!("{name} shard {i}") } else { name.into() };
-            let buffer = gpu.buffer(&label, rows as u64 * gpu_row_bytes + OVERREAD)?;
-            if padding.is_empty() {
-                gpu.upload(&buffer, [bytes])?;
-            } else {
-                gpu.upload(&buffer, bytes.chunks(row_bytes).flat_map(|row| [row, &padding[..]]))?;
-            }
-            shards.push(Shard { buffer, first_row: (i * rows_per_shard) as u32, rows });
+        Weight::stacked(gpu, name, cols, &[Source { format, rows, data }])
+    }
+
+    /// The rows of the first tensor, then those of the next.
+    pub fn stacked(gpu: &Gpu, name: &str, cols: u32, sources: &[Source]) -> Result<Weight> {
+        let mut weight = Weight { name: name.into(), rows: 0, cols, parts: Vec::new() };
+        for run in sources.chunk_by(|a, b| a.format == b.format) {
+            let rows: Vec<&[u8]> = run.iter().flat_map(|source| source.rows(cols)).collect();
+            weight.push(gpu, run[0].format, &rows)?;
         }
-        Ok(Weight { name: name.into(), format, rows, cols, shards })
+        Ok(weight)
+    }
+
+    /// Rows of two tensors of one format in turns: a lane that has row 2i of the one has row 2i + 1 of the other.
+    pub fn alternating(gpu: &Gpu, name: &str, cols: u32, [a, b]: [Source; 2]) -> Result<Weight> {
+        assert!(a.format == b.format && a.rows == b.rows, "{name}: only equal tensors take turns");
+        let mut weight = Weight { name: name.into(), rows: 0, cols, parts: Vec::new() };
+        let rows: Vec<&[u8]> = a.rows(cols).zip(b.rows(cols)).flat_map(|(a, b)| [a, b]).collect();
+        weight.push(gpu, a.format, &rows)?;
+        Ok(weight)
+    }
+
+    fn push(&mut self, gpu: &Gpu, format: Format, rows: &[&[u8]]) -> Result<()> {
+        let row_weights = self.cols.next_multiple_of(32) as u64;
+        let (quants_of_row, scales_of_row) = layout::stream_bytes(format, row_weights * 2);
+        let most = (2 * gpu.max_binding() / quants_of_row.max(scales_of_row)) as usize;
+        let rows_of_part = (most / ROWS_TOGETHER * ROWS_TOGETHER).max(most.clamp(1, ROWS_TOGETHER));
+        let rows_of_piece = (PIECE / (row_weights as usize * 4)).next_multiple_of(2);
+        for (i, rows) in rows.chunks(rows_of_part).enumerate() {
+            let (quants_size, scales_size) = layout::stream_bytes(format, row_weights * rows.len() as u64);
+            let label = if i == 0 { self.name.clone() } else { format!("{}, part {i}", self.name) };
+            let quants = gpu.buffer(&label, quants_size)?;
+            let scales = gpu.buffer(&format!("{label}, scales"), scales_size)?;
+            let (mut to_quants, mut to_scales) = (gpu.writer(&quants), gpu.writer(&scales));
+            let (mut quant_bytes, mut scale_bytes, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+            for rows in rows.chunks(rows_of_piece) {
+                (quant_bytes.clear(), scale_bytes.clear(), blocks.clear());
+                for row in rows {
+                    blocks.extend_from_slice(row);
+                    if format.block_weights() == 1 {
+                        let padding = row_weights as usize - self.cols as usize;
+                        blocks.resize(blocks.len() + padding * format.block_bytes(), 0);
+                    }
+                }
+                layout::arrange(format, &blocks, &mut quant_bytes, &mut scale_bytes);
+                to_quants.push(&quant_bytes)?;
+                to_scales.push(&scale_bytes)?;
+            }
+            to_quants.finish()?;
+            to_scales.finish()?;
+            self.parts.push(Part { format, quants, scales, first_row: self.rows, rows: rows.len() as u32 });
+            self.rows += rows.len() as u32;
+        }
+        Ok(())
     }
 
     /// Blocks of 32 weights in a row.
@@ -61,7 +102,32 @@ impl Weight {
 
     /// Bytes that the whole matrix takes on the GPU.
     pub fn bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.buffer.size()).sum()
+        self.parts.iter().map(Part::bytes).sum()
+    }
+
+    /// Whether every part can be multiplied with activations in bytes.
+    pub fn is_quantized(&self) -> bool {
+        self.parts.iter().all(|part| part.format.block_weights() > 1)
+    }
+}
+
+impl<'a> Source<'a> {
+    fn rows(self, cols: u32) -> impl Iterator<Item = &'a [u8]> {
+        self.data.chunks_exact(cols as usize / self.format.block_weights() * self.format.block_bytes())
+    }
+}
+
+impl Part {
+    pub fn bytes(&self) -> u64 {
+        self.quants.size() + if self.format.block_weights() > 1 { self.scales.size() } else { 0 }
+    }
+
+    /// The buffers by the names that the format's shader gives them.
+    pub fn buffers(&self) -> Vec<(&'static str, &wgpu::Buffer)> {
+        match self.format.block_weights() {
+            1 => vec![("quants", &self.quants)],
+            _ => vec![("quants", &self.quants), ("scales", &self.scales)],
+        }
     }
 }
 

@@ -16,31 +16,56 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let kvs = ["kv/f16.wgsl", "kv/f32.wgsl"];
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
-    add(&[&["frame.wgsl", "add.wgsl"]], add::AddParams::FIELDS);
-    add(&[&["frame.wgsl", "add_bias.wgsl"]], add_bias::AddBiasParams::FIELDS);
-    add(&[&["frame.wgsl", "rope.wgsl"]], rope::RopeParams::FIELDS);
-    add(&[&["frame.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["bytes.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
     add(&[&["multiply_add.wgsl"]], multiply_add::MultiplyAddParams::FIELDS);
     add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
     add(&[&["top_k.wgsl"]], top_k::TopKParams::FIELDS);
+    add(&[&["frame.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
     for reduce in reduces {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
-        for kv in kvs {
-            add(&[&["frame.wgsl", kv, reduce, "attention.wgsl"]], attention::AttentionParams::FIELDS);
-        }
     }
     for kv in kvs {
-        add(&[&["frame.wgsl", kv, "kv_store.wgsl"]], kv_store::KvStoreParams::FIELDS);
+        let shared = ["frame.wgsl", kv, "attend/params.wgsl"];
+        let fields = attention::AttentionParams::FIELDS;
+        reduces.iter().for_each(|reduce| add(&[&shared, &[reduce, "attention.wgsl"]], fields));
+        for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
+            add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
+        }
+        add(&[&["frame.wgsl", kv, "rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
     }
+    let floats: [&[&str]; 2] =
+        [&["operand/f32.wgsl", "operand/dot.wgsl"], &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"]];
+    let bytes: &[&str] = &["operand/q8.wgsl"];
+    let finishes: [&[&str]; 6] = [
+        &["finish/store.wgsl"],
+        &["finish/add.wgsl"],
+        &["silu.wgsl", "finish/swiglu.wgsl"],
+        &["finish/add_norm.wgsl"],
+        &["bytes.wgsl", "silu.wgsl", "finish/swiglu_q8.wgsl"],
+        &["bytes.wgsl", "finish/add_norm_q8.wgsl"],
+    ];
     for format in Format::ALL {
         let files = shaders::format_files(format);
+        let fields = linear::LinearParams::FIELDS;
         add(&[files, &["embed.wgsl"]], embed::EmbedParams::FIELDS);
-        add(&[files, &["frame.wgsl", "linear.wgsl", "matmul.wgsl"]], linear::LinearParams::FIELDS);
-        add(&[files, &["frame.wgsl", "linear.wgsl", "matmul_lane.wgsl"]], linear::LinearParams::FIELDS);
-        add(&[files, &["frame.wgsl", "linear.wgsl", "matvec_lane.wgsl"]], linear::LinearParams::FIELDS);
-        for reduce in reduces {
-            add(&[files, &["frame.wgsl", "linear.wgsl", reduce, "matvec.wgsl"]], linear::LinearParams::FIELDS);
+        for (i, finish) in finishes.into_iter().enumerate() {
+            for input in ["input/plain.wgsl", "input/normed.wgsl"] {
+                let shared = ["frame.wgsl", "linear.wgsl", input];
+                for reduce in if i < 4 { &reduces[..] } else { &[] } {
+                    add(&[files, &shared, floats[0], finish, &[reduce, "matvec.wgsl"]], fields);
+                }
+                for operand in floats.into_iter().chain((format.block_weights() > 1).then_some(bytes)) {
+                    add(&[files, &shared, operand, finish, &["matvec_lane.wgsl"]], fields);
+                }
+                if i < 3 && input == "input/plain.wgsl" {
+                    add(&[files, &shared, floats[0], finish, &["matmul.wgsl"]], fields);
+                    for operand in floats {
+                        add(&[files, &shared, operand, finish, &["matmul_lane.wgsl"]], fields);
+                    }
+                }
+            }
         }
     }
     all
@@ -138,7 +163,10 @@ fn every_file_is_used_and_listed() {
 #[test]
 fn one_function_name_has_one_text() {
     // Files that stand for one another define the same names on purpose; all others must share, not copy.
-    let twins = ["decode", "quad", "group_sum", "group_max", "kv_pack", "kv_unpack", "block_dot", "store"];
+    let twins = [
+        "decode", "packed", "quad", "group_sum", "group_max", "group_sum4", "group_max4", "kv_pack", "kv_unpack", "w_at",
+        "x_at", "block_dot", "squares_from", "norm_scale", "finish", "finish_group", "keys_at", "values_at", "dots", "put",
+    ];
     let mut texts: std::collections::HashMap<String, (&str, String)> = Default::default();
     let mut wrong = Vec::new();
     for (file, text) in shaders::FILES {

@@ -1,20 +1,9 @@
-// Q5_0: w = d * (q - 16). 22 bytes a block: d (half), 32 high bits, then 16 bytes; byte j holds weight j low and j + 16 high.
+// Q5_0: w = d * (q - 16). Quants: 16 bytes a block. Scales, for two blocks: their fifth bits (a word each), their d (halves).
 
-fn quad(d: f32, nibbles: u32, high: u32) -> vec4<f32> {
-    return d * (vec4<f32>(unpack4xU8((nibbles & 0x0f0f0f0fu) | fifth(high))) - 16.0);
-}
-
-fn decode(block: u32) -> Block {
-    let byte = block * 22u;
-    let d = half_at(byte);
-    let high = word_at(byte + 2u);
-    let a = word_at(byte + 6u);
-    let b = word_at(byte + 10u);
-    let c = word_at(byte + 14u);
-    let e = word_at(byte + 18u);
-    return Block(
-        quad(d, a, high), quad(d, b, high >> 4u), quad(d, c, high >> 8u), quad(d, e, high >> 12u),
-        quad(d, a >> 4u, high >> 16u), quad(d, b >> 4u, high >> 20u),
-        quad(d, c >> 4u, high >> 24u), quad(d, e >> 4u, high >> 28u),
-    );
+fn packed(block: u32) -> Packed {
+    let q = quants[block];
+    let i = (block >> 1u) * 3u;
+    let fifth = scales[i + (block & 1u)];
+    let d = half_at(i + 2u, block & 1u);
+    return Packed(low_nibbles(q) | fifth_low(fifth), high_nibbles(q) | fifth_high(fifth), vec2<f32>(d), -16.0 * d);
 }

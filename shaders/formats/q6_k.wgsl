@@ -1,33 +1,25 @@
-// Q6_K: w = d * scale * (q - 32). A super-block of 256 weights is eight blocks in 210 bytes: 128 bytes of low nibbles,
-// 64 of high bit pairs, 16 signed scales (one for 16 weights), d (half). Each half of 128 weights has 64 + 32 bytes:
-// of its blocks 0 to 3, blocks 0 and 1 take the low nibbles of its two 32-byte rows, 2 and 3 the high ones;
-// block g takes bits 2g and 2g + 1 of the pairs.
+// Q6_K: w = d * scale * (q - 32). Quants: the low nibbles, 16 bytes a block. Scales, for two super-blocks, 41 words: for
+// each, the upper bit pairs (two words a block: bits 2j and 2j + 1 of byte l belong to weight 4j + l of its half of the
+// block) and sixteen signed scales (one for 16 weights); then their d (halves).
 
-fn quad(scale: f32, low: u32, high: u32) -> vec4<f32> {
-    return scale * (vec4<f32>(unpack4xU8((low & 0x0f0f0f0fu) | ((high & 0x03030303u) << 4u))) - 32.0);
+// q - 32 of four bytes below 64: bit 5 turned over is the sign, which goes on through bits 6 and 7.
+fn minus_32(q: vec4<u32>) -> vec4<u32> {
+    let turned = q ^ vec4<u32>(0x20202020u);
+    return turned | ((turned & vec4<u32>(0x20202020u)) * vec4<u32>(6u));
 }
 
-fn decode(block: u32) -> Block {
-    let byte = (block >> 3u) * 210u;
+fn pairs(bits: u32) -> vec4<u32> {
+    return ((vec4<u32>(bits) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(0x03030303u)) << vec4<u32>(4u);
+}
+
+fn packed(block: u32) -> Packed {
+    let q = quants[block];
+    let super_block = block >> 3u;
     let s = block & 7u;
-    let g = s & 3u;
-    let low = byte + (s >> 2u) * 64u + (g & 1u) * 32u;
-    let high = byte + 128u + (s >> 2u) * 32u;
-    let nibble = (g >> 1u) * 4u;
-    let pair = g * 2u;
-    // the block's two scales are neighbours, so they lie in one word at an even byte
-    let scales = unpack4xI8(word_at(byte + 192u + s * 2u));
-    let d = half_at(byte + 208u);
-    let d0 = d * f32(scales.x);
-    let d1 = d * f32(scales.y);
-    return Block(
-        quad(d0, word_at(low) >> nibble, word_at(high) >> pair),
-        quad(d0, word_at(low + 4u) >> nibble, word_at(high + 4u) >> pair),
-        quad(d0, word_at(low + 8u) >> nibble, word_at(high + 8u) >> pair),
-        quad(d0, word_at(low + 12u) >> nibble, word_at(high + 12u) >> pair),
-        quad(d1, word_at(low + 16u) >> nibble, word_at(high + 16u) >> pair),
-        quad(d1, word_at(low + 20u) >> nibble, word_at(high + 20u) >> pair),
-        quad(d1, word_at(low + 24u) >> nibble, word_at(high + 24u) >> pair),
-        quad(d1, word_at(low + 28u) >> nibble, word_at(high + 28u) >> pair),
-    );
+    let two = (super_block >> 1u) * 41u;
+    let own = two + (super_block & 1u) * 20u;
+    let low = minus_32(low_nibbles(q) | pairs(scales[own + 2u * s]));
+    let high = minus_32(high_nibbles(q) | pairs(scales[own + 2u * s + 1u]));
+    let scale = unpack4xI8(scales[own + 16u + (s >> 1u)] >> ((s & 1u) * 16u));
+    return Packed(low, high, half_at(two + 40u, super_block & 1u) * vec2<f32>(scale.xy), 0.0);
 }

@@ -8,6 +8,7 @@ struct Lanes {
 }
 
 var<workgroup> partial: array<f32, GROUP>;
+var<workgroup> partial4: array<vec4<f32>, GROUP>;
 
 fn group_sum(value: f32, lanes: Lanes) -> f32 {
     partial[lanes.lane] = value;
@@ -33,6 +34,34 @@ fn group_max(value: f32, lanes: Lanes) -> f32 {
         workgroupBarrier();
     }
     let most = partial[0];
+    workgroupBarrier();
+    return most;
+}
+
+fn group_sum4(value: vec4<f32>, lanes: Lanes) -> vec4<f32> {
+    partial4[lanes.lane] = value;
+    workgroupBarrier();
+    for (var half = GROUP / 2u; half > 0u; half >>= 1u) {
+        if (lanes.lane < half) {
+            partial4[lanes.lane] += partial4[lanes.lane + half];
+        }
+        workgroupBarrier();
+    }
+    let sum = partial4[0];
+    workgroupBarrier();
+    return sum;
+}
+
+fn group_max4(value: vec4<f32>, lanes: Lanes) -> vec4<f32> {
+    partial4[lanes.lane] = value;
+    workgroupBarrier();
+    for (var half = GROUP / 2u; half > 0u; half >>= 1u) {
+        if (lanes.lane < half) {
+            partial4[lanes.lane] = max(partial4[lanes.lane], partial4[lanes.lane + half]);
+        }
+        workgroupBarrier();
+    }
+    let most = partial4[0];
     workgroupBarrier();
     return most;
 }

@@ -11,6 +11,7 @@ struct Lanes {
 }
 
 var<workgroup> partial: array<f32, GROUP>;
+var<workgroup> partial4: array<vec4<f32>, GROUP>;
 
 fn group_sum(value: f32, lanes: Lanes) -> f32 {
     let own = subgroupAdd(value);
@@ -35,6 +36,34 @@ fn group_max(value: f32, lanes: Lanes) -> f32 {
     var most = partial[0];
     for (var i = 1u; i < lanes.subgroups; i++) {
         most = max(most, partial[i]);
+    }
+    workgroupBarrier();
+    return most;
+}
+
+fn group_sum4(value: vec4<f32>, lanes: Lanes) -> vec4<f32> {
+    let own = subgroupAdd(value);
+    if (lanes.subgroup_lane == 0u) {
+        partial4[lanes.subgroup] = own;
+    }
+    workgroupBarrier();
+    var sum = vec4<f32>();
+    for (var i = 0u; i < lanes.subgroups; i++) {
+        sum += partial4[i];
+    }
+    workgroupBarrier();
+    return sum;
+}
+
+fn group_max4(value: vec4<f32>, lanes: Lanes) -> vec4<f32> {
+    let own = subgroupMax(value);
+    if (lanes.subgroup_lane == 0u) {
+        partial4[lanes.subgroup] = own;
+    }
+    workgroupBarrier();
+    var most = partial4[0];
+    for (var i = 1u; i < lanes.subgroups; i++) {
+        most = max(most, partial4[i]);
     }
     workgroupBarrier();
     return most;

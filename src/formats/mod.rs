@@ -2,6 +2,7 @@
 //! `shaders/formats/NAME.wgsl` decodes the same block on the GPU.
 
 mod k_quants;
+pub mod layout;
 mod legacy;
 mod plain;
 

@@ -4,6 +4,7 @@ use super::Gpu;
 use crate::error::{Error, Result};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -45,11 +46,16 @@ impl Gpu {
     /// Writes a stream of chunks one after another from the buffer's start, without holding more than
     /// 32 MiB of staging memory. Chunks may have any length.
     pub fn upload<'a>(&self, buffer: &wgpu::Buffer, chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
-        let mut writer = Writer { gpu: self, buffer, at: 0, carry: Vec::new(), pieces: 0 };
+        let mut writer = self.writer(buffer);
         for chunk in chunks {
             writer.push(chunk)?;
         }
         writer.finish()
+    }
+
+    /// Writes chunks from the buffer's start on, as they come.
+    pub(crate) fn writer<'a>(&'a self, buffer: &'a wgpu::Buffer) -> Writer<'a> {
+        Writer { gpu: self, buffer, at: 0, carry: Vec::new() }
     }
 
     /// Reads bytes back; waits until the GPU has done all that was submitted.
@@ -98,17 +104,17 @@ impl Gpu {
     }
 }
 
-struct Writer<'a> {
+/// See [`Gpu::writer`].
+pub(crate) struct Writer<'a> {
     gpu: &'a Gpu,
     buffer: &'a wgpu::Buffer,
     at: u64,
     /// Up to three bytes that did not fill a word yet.
     carry: Vec<u8>,
-    pieces: usize,
 }
 
 impl Writer<'_> {
-    fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
+    pub fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
         if !self.carry.is_empty() {
             let take = chunk.len().min(4 - self.carry.len());
             self.carry.extend_from_slice(&chunk[..take]);
@@ -129,23 +135,22 @@ impl Writer<'_> {
     fn write(&mut self, piece: &[u8]) -> Result<()> {
         self.gpu.queue().write_buffer(self.buffer, self.at, piece);
         self.at += piece.len() as u64;
-        self.pieces += piece.len();
-        if self.pieces >= PIECES_IN_FLIGHT * PIECE {
-            self.pieces = 0;
+        let staged = self.gpu.inner.staged.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        if staged >= (PIECES_IN_FLIGHT * PIECE) as u64 {
+            self.gpu.inner.staged.store(0, Ordering::Relaxed);
             self.gpu.queue().submit([]);
             self.gpu.wait()?;
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         if !self.carry.is_empty() {
             let mut word = std::mem::take(&mut self.carry);
             word.resize(4, 0);
             self.write(&word)?;
         }
-        self.gpu.queue().submit([]);
-        self.gpu.wait()
+        Ok(())
     }
 }
 

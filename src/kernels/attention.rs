@@ -1,17 +1,63 @@
 //! Causal grouped-query attention over the KV cache.
 
-use super::{kv_store::KvCache, reduce};
+use super::reduce;
+use super::rope_kv::KvCache;
 use crate::error::Result;
+use crate::gpu::Gpu;
 use crate::kernel::{KernelKey, params};
-use crate::plan::{Grid, PlanBuilder};
+use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::tensor::Tensor;
 
-params! { AttentionParams { group: u32, vectors: u32, kv_stride: u32, q_stride: u32, scale: f32, } }
+params! {
+    AttentionParams {
+        group: u32,
+        kv_heads: u32,
+        vectors: u32,
+        q_stride: u32,
+        split: u32,
+        splits: u32,
+        merged: u32,
+        scale: f32,
+    }
+}
+params! { AttentionMergeParams { heads: u32, vectors: u32, split: u32, splits: u32, y_stride: u32, } }
 
-/// The largest head size that the kernel holds, in channels.
+/// The largest head size that the kernels hold, in channels.
 pub const MAX_HEAD_SIZE: u32 = 256;
 
+/// How the keys of a pass are shared out among workgroups.
+pub struct Splits {
+    /// Keys of one workgroup.
+    pub keys: u32,
+    /// What a workgroup leaves where there are several: [T, H, splits, D / 4 + 1] vec4.
+    parts: wgpu::Buffer,
+    /// Splits that `parts` has room for.
+    most: u32,
+}
+
+impl Splits {
+    /// For passes of up to `tokens` tokens over up to `context` keys. A pass of many tokens has workgroups enough
+    /// and is not split.
+    pub fn new(gpu: &Gpu, tokens: u32, context: u32, heads: u32, head_size: u32) -> Result<Splits> {
+        let keys = match (tokens > 16, gpu.profile().lanes) {
+            (true, _) => u32::MAX,
+            (false, true) => 512,
+            (false, false) => 256,
+        };
+        Splits::of(gpu, tokens, context, heads, head_size, keys)
+    }
+
+    /// [`Splits::new`] with the caller's choice of keys.
+    pub fn of(gpu: &Gpu, tokens: u32, context: u32, heads: u32, head_size: u32, keys: u32) -> Result<Splits> {
+        let most = context.div_ceil(keys);
+        let vectors = if most > 1 { tokens as u64 * heads as u64 * most as u64 * (head_size as u64 / 4 + 1) } else { 1 };
+        Ok(Splits { keys, parts: gpu.buffer("parts of attention", vectors * 16)?, most })
+    }
+}
+
 /// q [T, H, D], cache [context, KV, D] -> y [T, H, D]. Token t of the pass sees positions up to its own.
+/// Where the keys need several workgroups a second step joins their parts.
+#[allow(clippy::too_many_arguments)] // an op takes what it takes
 pub fn attention(
     plan: &mut PlanBuilder,
     label: &str,
@@ -19,19 +65,60 @@ pub fn attention(
     cache: &KvCache,
     kv_heads: u32,
     head_size: u32,
+    splits: &Splits,
     y: &Tensor,
 ) -> Result<()> {
     assert!(q.cols == y.cols && q.cols.is_multiple_of(head_size), "{label}: q is whole heads of {head_size}");
     assert!(head_size.is_multiple_of(4) && head_size <= MAX_HEAD_SIZE, "{label}: heads of {head_size}");
     let heads = q.cols / head_size;
+    let group = heads / kv_heads;
+    let profile = plan.gpu.profile();
     let params = AttentionParams {
-        group: heads / kv_heads,
+        group,
+        kv_heads,
         vectors: head_size / 4,
-        kv_stride: kv_heads * head_size / 4,
         q_stride: q.stride() / 4,
+        split: splits.keys,
+        splits: splits.most,
+        merged: 0,
         scale: 1.0 / (head_size as f32).sqrt(),
     };
-    let key = KernelKey::new(&[&["frame.wgsl", cache.format.file(), reduce(&plan.gpu), "attention.wgsl"]]);
-    let buffers = [("q", &q.buffer), ("k_cache", &cache.k), ("v_cache", &cache.v), ("y", &y.buffer)];
-    plan.step(label, &key, params, &buffers, Grid { groups: heads, tokens: 1 }, y)
+    let shared = ["frame.wgsl", cache.format.file(), "attend/params.wgsl"];
+    let tiles = Grid { keys: splits.keys, rows_per_token: 1, ..Grid::default() };
+    let (key, grid) = if profile.lanes {
+        let spread = if profile.eights { "attend/subgroup8.wgsl" } else { "attend/direct.wgsl" };
+        let key = KernelKey::new(&[&shared, &[spread, "attention_lane.wgsl"]]);
+        let grid = Grid { groups: kv_heads, tokens: 8, rows_per_token: group, ..tiles };
+        (key, grid)
+    } else {
+        let key = KernelKey::new(&[&shared, &[reduce(&plan.gpu), "attention.wgsl"]]);
+        (key, Grid { groups: kv_heads * group.div_ceil(4), tokens: 1, ..tiles })
+    };
+    let buffers = [
+        ("q", &q.buffer),
+        ("k_cache", &cache.k),
+        ("v_cache", &cache.v),
+        ("y", &y.buffer),
+        ("parts", &splits.parts),
+    ];
+    plan.step(label, &key, params, &buffers, grid, y)?;
+    plan.cost(Cost {
+        key_bytes: 2 * (kv_heads * head_size) as u64 * cache.format.bytes() as u64,
+        key_flops: 4 * q.cols as u64,
+        ..Cost::default()
+    });
+    if splits.most > 1 {
+        let params = AttentionMergeParams {
+            heads,
+            vectors: head_size / 4,
+            split: splits.keys,
+            splits: splits.most,
+            y_stride: y.stride() / 4,
+        };
+        let grid = Grid { idle_keys: splits.keys, ..Grid::lanes(heads * head_size / 4) };
+        let key = KernelKey::new(&[&["frame.wgsl", "attention_merge.wgsl"]]);
+        let buffers = [("parts", &splits.parts), ("y", &y.buffer)];
+        plan.step(label, &key, params, &buffers, grid, y)?;
+    }
+    Ok(())
 }

@@ -1,79 +1,191 @@
-//! y[t] = W x[t]: matvec for one token, matmul for many, each in a version for real GPUs and one for processors
-//! that emulate a GPU.
+//! y[t] = W x[t]: matvec for one token (or a few), matmul for many, each in a version for real GPUs and one for processors
+//! that emulate a GPU. What becomes of the results (stored, added to the residual stream, ..) is part of the step.
 
-use super::{reduce, rms_norm::Rows};
+use super::rms_norm::Rows;
+use super::reduce;
 use crate::error::Result;
 use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::kernel::{KernelKey, params};
-use crate::plan::{Grid, PlanBuilder};
+use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::shaders::format_files;
-use crate::tensor::Tensor;
-use crate::weight::Weight;
+use crate::tensor::{Element, Tensor};
+use crate::weight::{Vector, Weight};
 
-params! { LinearParams { rows: u32, blocks: u32, x_stride: u32, y_stride: u32, first_row: u32, } }
+params! {
+    LinearParams {
+        rows: u32,
+        blocks: u32,
+        x_stride: u32,
+        y_stride: u32,
+        first_row: u32,
+        biased: u32,
+        squares: u32,
+        width: f32,
+        eps: f32,
+    }
+}
 
 /// The four kernels that compute y = W x; they share params and bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linear {
-    Matvec,
+    /// With how many tokens a block of W is used once it is decoded: 1 to 8.
+    Matvec(u32),
     MatvecLane,
-    Matmul,
+    /// Tokens of a tile: 32 or 64.
+    Matmul(u32),
     MatmulLane,
 }
 
 impl Linear {
-    pub const ALL: [Linear; 4] = [Linear::Matvec, Linear::MatvecLane, Linear::Matmul, Linear::MatmulLane];
+    pub const ALL: [Linear; 7] = [
+        Linear::Matvec(1),
+        Linear::Matvec(4),
+        Linear::Matvec(8),
+        Linear::MatvecLane,
+        Linear::Matmul(32),
+        Linear::Matmul(64),
+        Linear::MatmulLane,
+    ];
 
-    /// The kernel for this device and so many tokens a pass.
+    /// The kernel for this device and at most so many tokens a pass.
     pub fn choose(gpu: &Gpu, tokens: u32) -> Linear {
-        match (tokens == 1, gpu.profile().lanes) {
-            (true, true) => Linear::MatvecLane,
-            (true, false) => Linear::Matvec,
-            (false, true) => Linear::MatmulLane,
-            (false, false) => Linear::Matmul,
+        match (gpu.profile().lanes, tokens) {
+            (true, 1) => Linear::MatvecLane,
+            (true, _) => Linear::MatmulLane,
+            (false, 1..=8) => Linear::Matvec(tokens),
+            (false, 9..=32) => Linear::Matmul(32),
+            (false, _) => Linear::Matmul(64),
         }
     }
 
-    pub fn key(self, gpu: &Gpu, format: Format) -> KernelKey {
-        let files = format_files(format);
+    /// The pipeline for weights of this format, such an x, and what is done before and after.
+    pub fn key(self, gpu: &Gpu, format: Format, x: Element, input: Input, finish: Finish) -> KernelKey {
+        let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane);
+        let operand: &[&str] = match x {
+            Element::Q8 => &["operand/q8.wgsl"],
+            Element::F32 if lanes && gpu.profile().eights => &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"],
+            Element::F32 => &["operand/f32.wgsl", "operand/dot.wgsl"],
+        };
+        let input = match input {
+            Input::Plain => "input/plain.wgsl",
+            Input::Normed { .. } => "input/normed.wgsl",
+        };
+        let shared = ["frame.wgsl", "linear.wgsl", input];
+        let key = |kernel: &[&'static str]| {
+            KernelKey::new(&[format_files(format), &shared, operand, finish.files(), kernel])
+        };
         match self {
-            Linear::Matvec => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", reduce(gpu), "matvec.wgsl"]]),
-            Linear::MatvecLane => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matvec_lane.wgsl"]]),
-            Linear::Matmul => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matmul.wgsl"]]),
-            Linear::MatmulLane => KernelKey::new(&[files, &["frame.wgsl", "linear.wgsl", "matmul_lane.wgsl"]]),
+            Linear::Matvec(tokens) => key(&[reduce(gpu), "matvec.wgsl"]).with("TOKENS", tokens),
+            Linear::MatvecLane => key(&["matvec_lane.wgsl"]),
+            Linear::Matmul(tokens) => key(&["matmul.wgsl"]).with("TOKENS", tokens),
+            Linear::MatmulLane => key(&["matmul_lane.wgsl"]),
         }
     }
 
     /// (rows of W, tokens) that a workgroup covers.
-    fn tile(self) -> (u32, u32) {
+    pub fn tile(self) -> (u32, u32) {
         match self {
-            Linear::Matvec => (4, 1),
+            Linear::Matvec(tokens) => (4, tokens),
             Linear::MatvecLane => (64, 1),
-            Linear::Matmul => (32, 32),
-            Linear::MatmulLane => (256, 8),
+            Linear::Matmul(tokens) => (64, tokens),
+            Linear::MatmulLane => (64, 8),
         }
     }
 }
 
-/// x [T, K], w [N, K] -> y [T, N]; with `Rows::Last`, row 0 of x -> row 0 of y.
-pub fn linear(plan: &mut PlanBuilder, label: &str, x: &Tensor, w: &Weight, rows: Rows, y: &Tensor) -> Result<()> {
+/// What x must still be multiplied with.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// Nothing.
+    Plain,
+    /// One over its root mean square, which [`Finish::AddNorm`] left to do: the norm's gain is in x already.
+    Normed { squares: &'a Squares, eps: f32 },
+}
+
+/// Sums of the squares of a row, one for each workgroup of the step that wrote it.
+pub struct Squares {
+    buffer: wgpu::Buffer,
+    count: u32,
+    /// Length of the row.
+    width: u32,
+}
+
+impl Squares {
+    /// For a row of `width` that a linear step of one token writes on this device.
+    pub fn new(gpu: &Gpu, width: u32) -> Result<Squares> {
+        let count = width.div_ceil(Linear::choose(gpu, 1).tile().0);
+        Ok(Squares { buffer: gpu.buffer("sums of squares", count as u64 * 4)?, count, width })
+    }
+}
+
+/// What becomes of the results.
+#[derive(Clone, Copy)]
+pub enum Finish<'a> {
+    /// y = results.
+    Store(&'a Tensor),
+    /// y += results.
+    Add(&'a Tensor),
+    /// y = silu(even rows) * odd rows. For one token y may be of bytes.
+    Swiglu(&'a Tensor),
+    /// For one token: y += results; then `normed` = y * gain (f32 or bytes) and `squares`, for [`Input::Normed`].
+    AddNorm { y: &'a Tensor, gain: &'a Vector, normed: &'a Tensor, squares: &'a Squares },
+}
+
+impl Finish<'_> {
+    fn y(&self) -> &Tensor {
+        match self {
+            Finish::Store(y) | Finish::Add(y) | Finish::Swiglu(y) | Finish::AddNorm { y, .. } => y,
+        }
+    }
+
+    fn files(&self) -> &'static [&'static str] {
+        match self {
+            Finish::Store(_) => &["finish/store.wgsl"],
+            Finish::Add(_) => &["finish/add.wgsl"],
+            Finish::Swiglu(y) if y.element == Element::Q8 => &["bytes.wgsl", "silu.wgsl", "finish/swiglu_q8.wgsl"],
+            Finish::Swiglu(_) => &["silu.wgsl", "finish/swiglu.wgsl"],
+            Finish::AddNorm { normed, .. } if normed.element == Element::Q8 => {
+                &["bytes.wgsl", "finish/add_norm_q8.wgsl"]
+            }
+            Finish::AddNorm { .. } => &["finish/add_norm.wgsl"],
+        }
+    }
+}
+
+/// x [T, K], w [N, K], bias [N] -> y, as `finish` says; with `Rows::Last`, of row 0 of x alone.
+#[allow(clippy::too_many_arguments)] // an op takes what it takes
+pub fn linear(
+    plan: &mut PlanBuilder,
+    label: &str,
+    x: &Tensor,
+    input: Input,
+    w: &Weight,
+    bias: Option<&Vector>,
+    rows: Rows,
+    finish: Finish,
+) -> Result<()> {
     let tokens = if rows == Rows::Last { 1 } else { plan.max_tokens };
-    linear_with(plan, label, Linear::choose(&plan.gpu, tokens), x, w, rows, y)
+    linear_with(plan, label, Linear::choose(&plan.gpu, tokens), x, input, w, bias, rows, finish)
 }
 
 /// [`linear`] by a kernel of the caller's choice.
+#[allow(clippy::too_many_arguments)]
 pub fn linear_with(
     plan: &mut PlanBuilder,
     label: &str,
     kernel: Linear,
     x: &Tensor,
+    input: Input,
     w: &Weight,
+    bias: Option<&Vector>,
     rows: Rows,
-    y: &Tensor,
+    finish: Finish,
 ) -> Result<()> {
+    let y = finish.y();
+    let results = if matches!(finish, Finish::Swiglu(_)) { 2 * y.cols } else { y.cols };
     assert!(
-        x.cols == w.cols && y.cols == w.rows,
+        x.cols == w.cols && results == w.rows && bias.is_none_or(|bias| bias.len == w.rows),
         "{label}: {} is [{}, {}], x has {}, y has {}",
         w.name,
         w.rows,
@@ -81,20 +193,49 @@ pub fn linear_with(
         x.cols,
         y.cols
     );
-    let key = kernel.key(&plan.gpu, w.format);
+    let decodes = matches!(kernel, Linear::Matvec(_) | Linear::MatvecLane);
+    assert!(decodes || matches!(input, Input::Plain), "{label}: only matvec divides by the root mean square");
     let (tile_rows, tile_tokens) = kernel.tile();
-    for shard in &w.shards {
-        let params = LinearParams {
-            rows: shard.rows,
-            blocks: w.blocks(),
-            x_stride: x.stride() / 4,
-            y_stride: y.stride(),
-            first_row: shard.first_row,
+    for part in &w.parts {
+        let key = kernel.key(&plan.gpu, part.format, x.element, input, finish);
+        let single_floats = key.files.contains(&"operand/f32_subgroup8.wgsl");
+        let (squares, width, eps) = match input {
+            Input::Plain => (0, 1.0, 0.0),
+            Input::Normed { squares, eps } => (squares.count, squares.width as f32, eps),
         };
-        let grid =
-            Grid { groups: shard.rows.div_ceil(tile_rows), tokens: if rows == Rows::All { tile_tokens } else { 0 } };
-        plan.step(label, &key, params, &[("weights", &shard.buffer), ("x", &x.buffer), ("y", &y.buffer)], grid, y)?;
-        plan.reads_weights(shard.buffer.size());
+        let params = LinearParams {
+            rows: part.rows,
+            blocks: w.blocks(),
+            x_stride: x.stride() / if single_floats { 1 } else { 4 },
+            y_stride: y.stride(),
+            first_row: part.first_row,
+            biased: bias.is_some() as u32,
+            squares,
+            width,
+            eps,
+        };
+        let mut buffers = part.buffers();
+        buffers.extend([("x", &x.buffer), ("bias", bias.map_or(&part.scales, |bias| &bias.buffer))]);
+        if let Input::Normed { squares, .. } = input {
+            buffers.push(("squares", &squares.buffer));
+        }
+        if let Finish::AddNorm { gain, .. } = finish {
+            buffers.push(("gain", &gain.buffer));
+        }
+        buffers.push(("y", &y.buffer));
+        if let Finish::AddNorm { normed, squares, .. } = finish {
+            buffers.extend([("normed", &normed.buffer), ("sums_of_squares", &squares.buffer)]);
+        }
+        let groups = part.rows.div_ceil(tile_rows);
+        let grid = if rows == Rows::All { Grid::tiles(groups, tile_tokens) } else { Grid::once(groups) };
+        plan.step(label, &key, params, &buffers, grid, y)?;
+        plan.cost(Cost {
+            weight_bytes: part.bytes(),
+            token_bytes: x.stride() as u64 * 4,
+            token_flops: 2 * part.rows as u64 * w.cols as u64,
+            int8: x.element == Element::Q8,
+            ..Cost::default()
+        });
     }
     Ok(())
 }

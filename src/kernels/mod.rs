@@ -1,22 +1,19 @@
 //! One file per op: its params (the twin of the shader's struct), shape checks, and the step that it adds to a plan.
 //! The same name stands for the shader, the file here, the reference in `reference::ops` and the test.
 
-pub mod add;
-pub mod add_bias;
 pub mod attention;
 pub mod embed;
-pub mod kv_store;
 pub mod linear;
 pub mod multiply_add;
+pub mod quantize;
 pub mod rms_norm;
-pub mod rope;
+pub mod rope_kv;
 pub mod softmax;
 pub mod stream;
 pub mod swiglu;
 pub mod top_k;
 
 use crate::gpu::Gpu;
-use crate::kernel::KernelKey;
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,9 +42,4 @@ impl KvFormat {
 /// The file that defines `group_sum` and `group_max` for this device.
 fn reduce(gpu: &Gpu) -> &'static str {
     if gpu.profile().subgroups { "reduce/subgroup.wgsl" } else { "reduce/shared.wgsl" }
-}
-
-/// A kernel of whole files that needs nothing but the frame.
-fn plain(file: &'static str) -> KernelKey {
-    KernelKey::new(&[&["frame.wgsl", file]])
 }

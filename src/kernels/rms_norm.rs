@@ -3,7 +3,7 @@
 use super::reduce;
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
-use crate::plan::{Grid, PlanBuilder};
+use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::tensor::Tensor;
 use crate::weight::Vector;
 
@@ -54,7 +54,9 @@ pub fn rms_norm(
         last_only: (rows == Rows::Last) as u32,
         eps,
     };
-    let grid = Grid { groups: rows_per_token, tokens: (rows == Rows::All) as u32 };
+    let grid = if rows == Rows::All { Grid::tiles(rows_per_token, 1) } else { Grid::once(rows_per_token) };
     let key = KernelKey::new(&[&["frame.wgsl", reduce(&plan.gpu), "rms_norm.wgsl"]]);
-    plan.step(label, &key, params, &[("x", &x.buffer), ("gain", &gain.buffer), ("y", &y.buffer)], grid, y)
+    plan.step(label, &key, params, &[("x", &x.buffer), ("gain", &gain.buffer), ("y", &y.buffer)], grid, y)?;
+    plan.cost(Cost { token_bytes: x.cols as u64 * 4, token_flops: x.cols as u64 * 4, ..Cost::default() });
+    Ok(())
 }

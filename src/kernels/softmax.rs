@@ -13,5 +13,5 @@ pub fn softmax(plan: &mut PlanBuilder, label: &str, x: &Tensor, y: &Tensor) -> R
     assert_eq!(x.cols, y.cols, "{label}: softmax takes equal rows");
     let params = SoftmaxParams { cols: x.cols, stride: x.stride() };
     let key = KernelKey::new(&[&[reduce(&plan.gpu), "softmax.wgsl"]]);
-    plan.step(label, &key, params, &[("x", &x.buffer), ("y", &y.buffer)], Grid { groups: 1, tokens: 1 }, y)
+    plan.step(label, &key, params, &[("x", &x.buffer), ("y", &y.buffer)], Grid::tiles(1, 1), y)
 }

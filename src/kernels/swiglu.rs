@@ -1,18 +1,19 @@
-//! y = silu(gate) * up.
+//! y = silu(gate) * up, where gate and up come from matrices of different formats; else [`super::linear`] does it at once.
 
-use super::plain;
 use crate::error::Result;
-use crate::kernel::params;
-use crate::plan::{Grid, PlanBuilder};
+use crate::kernel::{KernelKey, params};
+use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::tensor::Tensor;
 
-params! { SwigluParams { vectors: u32, stride: u32, } }
+params! { SwigluParams { cols: u32, x_stride: u32, y_stride: u32, } }
 
-/// gate [T, F], up [T, F] -> y [T, F].
-pub fn swiglu(plan: &mut PlanBuilder, label: &str, gate: &Tensor, up: &Tensor, y: &Tensor) -> Result<()> {
-    assert!(gate.cols == y.cols && up.cols == y.cols, "{label}: swiglu takes equal rows");
-    let vectors = y.stride() / 4;
-    let params = SwigluParams { vectors, stride: vectors };
-    let buffers = [("gate", &gate.buffer), ("up", &up.buffer), ("y", &y.buffer)];
-    plan.step(label, &plain("swiglu.wgsl"), params, &buffers, Grid::lanes(vectors), y)
+/// gate_up [T, 2, F] -> y [T, F].
+pub fn swiglu(plan: &mut PlanBuilder, label: &str, gate_up: &Tensor, y: &Tensor) -> Result<()> {
+    assert!(gate_up.cols == 2 * y.cols, "{label}: swiglu takes a gate and an up for each result");
+    let params = SwigluParams { cols: y.cols, x_stride: gate_up.stride(), y_stride: y.stride() };
+    let key = KernelKey::new(&[&["silu.wgsl", "swiglu.wgsl"]]);
+    let buffers = [("gate_up", &gate_up.buffer), ("y", &y.buffer)];
+    plan.step(label, &key, params, &buffers, Grid::lanes(y.cols), y)?;
+    plan.cost(Cost { token_bytes: gate_up.cols as u64 * 4, token_flops: y.cols as u64 * 6, ..Cost::default() });
+    Ok(())
 }

@@ -30,6 +30,6 @@ pub fn top_k(plan: &mut PlanBuilder, label: &str, x: &Tensor, rows: Rows, found:
     assert!(found.k <= x.cols, "{label}: the {} best of {}", found.k, x.cols);
     let params = TopKParams { cols: x.cols, stride: x.stride(), k: found.k, best_stride: found.best.stride() / 2 };
     let buffers = [("x", &x.buffer), ("best", &found.best.buffer), ("broken", &found.broken)];
-    let grid = Grid { groups: 1, tokens: (rows == Rows::All) as u32 };
+    let grid = if rows == Rows::All { Grid::tiles(1, 1) } else { Grid::once(1) };
     plan.step(label, &KernelKey::new(&[&["top_k.wgsl"]]), params, &buffers, grid, &found.best)
 }

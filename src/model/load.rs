@@ -28,6 +28,7 @@ impl Model {
     pub async fn load(gpu: &Gpu, gguf: &Gguf, mut progress: impl FnMut(u64, u64)) -> Result<Model> {
         let config = Config::from_gguf(gguf)?;
         let weights = Weights::upload(gpu, gguf, &config, &mut progress)?;
+        gpu.wait()?; // an upload that failed is told here
         Ok(Model { inner: Arc::new(ModelInner { gpu: gpu.clone(), config, weights }) })
     }
 

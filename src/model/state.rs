@@ -1,66 +1,98 @@
 //! State: what changes while a model runs. Activations of one pass, and the keys and values of all positions so far.
 
 use super::config::Config;
-use crate::error::Result;
+use super::weights::Weights;
+use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::KvFormat;
-use crate::kernels::kv_store::KvCache;
-use crate::tensor::Tensor;
+use crate::kernels::attention::Splits;
+use crate::kernels::linear::Squares;
+use crate::kernels::rope_kv::KvCache;
+use crate::tensor::{Element, Tensor};
+use crate::weight::Weight;
+use std::sync::Arc;
 
 /// One block's worth of activations, used by every block in turn. T is the most tokens of a pass.
 pub struct Activations {
     pub ids: wgpu::Buffer, // [T] u32
     pub x: Tensor,         // [T, C] the residual stream
-    pub normed: Tensor,    // [T, C]
+    pub normed: Operand,   // [T, C]
+    pub squares: Squares,  // of x, in a pass of one token
     pub block: Vec<BlockActivations>,
-    pub branch: Tensor, // [T, C] what a branch adds to the stream
+    pub last: Tensor,   // [rows, C] x normed, for the logits
     pub logits: Tensor, // [rows, V]
 }
 
 /// The activations whose width can differ from block to block; blocks of equal width share buffers.
 #[derive(Clone)]
 pub struct BlockActivations {
-    pub q: Tensor,        // [T, H, D]
-    pub k: Tensor,        // [T, KV, D]
-    pub q_normed: Tensor, // [T, H, D]
-    pub k_normed: Tensor, // [T, KV, D]
-    pub v: Tensor,        // [T, KV, D]
-    pub attn: Tensor,     // [T, H, D]
-    pub gate: Tensor,     // [T, F]
-    pub up: Tensor,       // [T, F]
-    pub swiglu: Tensor,   // [T, F]
+    pub qkv: Tensor,     // [T, H + KV + KV, D]
+    pub q: Tensor,       // [T, H, D] normed and turned
+    pub attn: Operand,   // [T, H, D]
+    pub gate_up: Tensor, // [T, 2, F] where swiglu is a step of its own, else [1, 2, F]
+    pub swiglu: Operand, // [T, F]
+    pub splits: Arc<Splits>,
+}
+
+/// What a matrix is multiplied with: floats, or bytes where the device computes faster with them.
+#[derive(Clone)]
+pub struct Operand {
+    pub floats: Tensor,
+    pub bytes: Option<Tensor>,
+}
+
+impl Operand {
+    /// The form that suits the matrix.
+    pub fn of(&self, w: &Weight) -> &Tensor {
+        self.bytes.as_ref().filter(|_| w.is_quantized()).unwrap_or(&self.floats)
+    }
 }
 
 impl Activations {
-    /// Room for passes of `tokens` tokens, with logits for `logit_rows` of them.
-    pub fn new(gpu: &Gpu, config: &Config, tokens: u32, logit_rows: u32) -> Result<Activations> {
+    /// Room for passes of `tokens` tokens over up to `context` positions, with logits for `logit_rows` of them;
+    /// with `int8` matrices are multiplied with bytes.
+    pub fn new(
+        gpu: &Gpu,
+        config: &Config,
+        weights: &Weights,
+        tokens: u32,
+        context: u32,
+        logit_rows: u32,
+        int8: bool,
+    ) -> Result<Activations> {
         let c = config.embedding_length;
         let tensor = |label: &str, cols: u32| Tensor::new(gpu, label, tokens, cols);
+        let operand = |label: &str, cols: u32| {
+            let bytes = int8.then(|| Tensor::of(gpu, &format!("{label} in bytes"), tokens, cols, Element::Q8));
+            Ok::<_, Error>(Operand { floats: tensor(label, cols)?, bytes: bytes.transpose()? })
+        };
         let mut block: Vec<BlockActivations> = Vec::new();
-        for b in 0..config.block_count as usize {
+        for (b, w) in weights.blocks.iter().enumerate() {
             let (q, kv, f) = (config.q_length(b), config.kv_length(b), config.feed_forward[b]);
-            let same = block.iter().find(|other| (other.q.cols, other.k.cols, other.gate.cols) == (q, kv, f)).cloned();
-            block.push(match same {
+            let gate_up_rows = if w.ffn_gate_up.alternating { 1 } else { tokens };
+            let same = |other: &&BlockActivations| {
+                (other.q.cols, other.qkv.cols, other.swiglu.floats.cols) == (q, q + 2 * kv, f)
+                    && other.gate_up.rows == gate_up_rows
+            };
+            block.push(match block.iter().find(same).cloned() {
                 Some(same) => same,
                 None => BlockActivations {
+                    qkv: tensor("qkv", q + 2 * kv)?,
                     q: tensor("q", q)?,
-                    k: tensor("k", kv)?,
-                    q_normed: tensor("q_normed", q)?,
-                    k_normed: tensor("k_normed", kv)?,
-                    v: tensor("v", kv)?,
-                    attn: tensor("attn", q)?,
-                    gate: tensor("gate", f)?,
-                    up: tensor("up", f)?,
-                    swiglu: tensor("swiglu", f)?,
+                    attn: operand("attn", q)?,
+                    gate_up: Tensor::new(gpu, "gate_up", gate_up_rows, 2 * f)?,
+                    swiglu: operand("swiglu", f)?,
+                    splits: Arc::new(Splits::new(gpu, tokens, context, q / config.head_size, config.head_size)?),
                 },
             });
         }
         Ok(Activations {
             ids: gpu.buffer("ids", tokens as u64 * 4)?,
             x: tensor("x", c)?,
-            normed: tensor("normed", c)?,
+            normed: operand("normed", c)?,
+            squares: Squares::new(gpu, c)?,
             block,
-            branch: tensor("branch", c)?,
+            last: Tensor::new(gpu, "last", logit_rows, c)?,
             logits: Tensor::new(gpu, "logits", logit_rows, config.vocab_size)?,
         })
     }

@@ -5,7 +5,7 @@ use super::tensors::{Found, Tensors};
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::gpu::Gpu;
-use crate::weight::{Vector, Weight};
+use crate::weight::{Source, Vector, Weight};
 use std::collections::HashMap;
 
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
@@ -21,16 +21,21 @@ pub struct Weights {
 
 pub struct BlockWeights {
     pub attn_norm: Vector,           // [C]
-    pub attn_q: Affine,              // [H * D, C]
-    pub attn_k: Affine,              // [KV * D, C]
-    pub attn_v: Affine,              // [KV * D, C]
+    pub attn_qkv: Affine,            // [(H + KV + KV) * D, C]: the file's attn_q, attn_k and attn_v
     pub attn_q_norm: Option<Vector>, // [D]
     pub attn_k_norm: Option<Vector>, // [D]
     pub attn_output: Affine,         // [C, H * D]
     pub ffn_norm: Vector,            // [C]
-    pub ffn_gate: Affine,            // [F, C]
-    pub ffn_up: Affine,              // [F, C]
+    pub ffn_gate_up: GateUp,         // [2 * F, C]: the file's ffn_gate and ffn_up
     pub ffn_down: Affine,            // [C, F]
+}
+
+/// Gate and up, multiplied with the same x.
+pub struct GateUp {
+    pub affine: Affine,
+    /// Rows take turns (gate 0, up 0, ..), so that a lane has both. If not, all gates come before all ups: that is so
+    /// where the file has them in different formats.
+    pub alternating: bool,
 }
 
 /// A matrix, and a bias where the file has one.
@@ -54,15 +59,12 @@ impl Weights {
             let name = |what: &str| format!("blk.{b}.{what}");
             blocks.push(BlockWeights {
                 attn_norm: loader.vector(&name("attn_norm.weight"))?,
-                attn_q: loader.affine(&name("attn_q"))?,
-                attn_k: loader.affine(&name("attn_k"))?,
-                attn_v: loader.affine(&name("attn_v"))?,
+                attn_qkv: loader.stacked(&name("attn_qkv"), &["attn_q", "attn_k", "attn_v"].map(name))?,
                 attn_q_norm: loader.optional(&name("attn_q_norm.weight"))?,
                 attn_k_norm: loader.optional(&name("attn_k_norm.weight"))?,
                 attn_output: loader.affine(&name("attn_output"))?,
                 ffn_norm: loader.vector(&name("ffn_norm.weight"))?,
-                ffn_gate: loader.affine(&name("ffn_gate"))?,
-                ffn_up: loader.affine(&name("ffn_up"))?,
+                ffn_gate_up: loader.gate_up(&name("ffn_gate_up"), ["ffn_gate", "ffn_up"].map(name))?,
                 ffn_down: loader.affine(&name("ffn_down"))?,
             });
         }
@@ -84,8 +86,7 @@ impl Weights {
     /// Bytes that the matrices take on the GPU.
     pub fn bytes(&self) -> u64 {
         let blocks = self.blocks.iter().flat_map(|b| {
-            [&b.attn_q, &b.attn_k, &b.attn_v, &b.attn_output, &b.ffn_gate, &b.ffn_up, &b.ffn_down]
-                .map(|a| a.weight.bytes())
+            [&b.attn_qkv, &b.attn_output, &b.ffn_gate_up.affine, &b.ffn_down].map(|a| a.weight.bytes())
         });
         self.token_embd.bytes() + self.output.as_ref().map_or(0, Weight::bytes) + blocks.sum::<u64>()
     }
@@ -109,10 +110,15 @@ impl<'a> Loader<'a> {
         Ok(found)
     }
 
-    fn matrix(&mut self, name: &str) -> Result<Weight> {
+    fn source(&mut self, name: &str) -> Result<(Source<'a>, u32)> {
         let found = self.take(name)?;
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
-        Weight::upload(self.gpu, name, found.format, rows, cols, self.gguf.data(found.info))
+        Ok((Source { format: found.format, rows, data: self.gguf.data(found.info) }, cols))
+    }
+
+    fn matrix(&mut self, name: &str) -> Result<Weight> {
+        let (source, cols) = self.source(name)?;
+        Weight::stacked(self.gpu, name, cols, &[source])
     }
 
     fn vector(&mut self, name: &str) -> Result<Vector> {
@@ -127,6 +133,49 @@ impl<'a> Loader<'a> {
     fn affine(&mut self, name: &str) -> Result<Affine> {
         let weight = self.matrix(&format!("{name}.weight"))?;
         Ok(Affine { weight, bias: self.optional(&format!("{name}.bias"))? })
+    }
+
+    /// The rows of several tensors, one tensor after another.
+    fn stacked(&mut self, name: &str, parts: &[String]) -> Result<Affine> {
+        let (sources, cols) = self.sources(parts)?;
+        let biases = self.biases(parts, &sources)?;
+        let weight = Weight::stacked(self.gpu, name, cols, &sources)?;
+        let bias = biases.map(|biases| Vector::upload(self.gpu, &format!("{name}.bias"), &biases.concat()));
+        Ok(Affine { weight, bias: bias.transpose()? })
+    }
+
+    fn gate_up(&mut self, name: &str, parts: [String; 2]) -> Result<GateUp> {
+        let (sources, cols) = self.sources(&parts)?;
+        let biases = self.biases(&parts, &sources)?;
+        let alternating = sources[0].format == sources[1].format;
+        let weight = match alternating {
+            true => Weight::alternating(self.gpu, name, cols, [sources[0], sources[1]])?,
+            false => Weight::stacked(self.gpu, name, cols, &sources)?,
+        };
+        let bias = biases.map(|biases| match alternating {
+            true => biases[0].iter().zip(&biases[1]).flat_map(|(&gate, &up)| [gate, up]).collect(),
+            false => biases.concat(),
+        });
+        let bias = bias.map(|bias: Vec<f32>| Vector::upload(self.gpu, &format!("{name}.bias"), &bias));
+        Ok(GateUp { affine: Affine { weight, bias: bias.transpose()? }, alternating })
+    }
+
+    fn sources(&mut self, names: &[String]) -> Result<(Vec<Source<'a>>, u32)> {
+        let sources: Vec<_> = names.iter().map(|name| self.source(&format!("{name}.weight"))).collect::<Result<_>>()?;
+        Ok((sources.iter().map(|source| source.0).collect(), sources[0].1))
+    }
+
+    /// The biases of some tensors, zeros for those that have none; None if none has one.
+    fn biases(&mut self, names: &[String], sources: &[Source]) -> Result<Option<Vec<Vec<f32>>>> {
+        let names: Vec<String> = names.iter().map(|name| format!("{name}.bias")).collect();
+        if !names.iter().any(|name| self.tensors.contains_key(name)) {
+            return Ok(None);
+        }
+        let bias = |(name, source): (&String, &Source)| match self.tensors.contains_key(name) {
+            true => self.take(name).map(|found| floats(self.gguf, &found)),
+            false => Ok(vec![0.0; source.rows as usize]),
+        };
+        names.iter().zip(sources).map(bias).collect::<Result<_>>().map(Some)
     }
 }
 

@@ -107,13 +107,14 @@ impl ReferenceModel {
         let mut q = self.linear(i, "attn_q", &normed, &mut step); // [T, H, D]
         let mut k = self.linear(i, "attn_k", &normed, &mut step); // [T, KV, D]
         let v = self.linear(i, "attn_v", &normed, &mut step); // [T, KV, D]
+        step("attn_qkv", side_by_side(&[&q, &k, &v], positions.len())); // as the GPU computes them: in one step
         if self.has(i, "attn_q_norm.weight") {
             q = step("attn_q_norm", ops::rms_norm(&q, self.block_weight(i, "attn_q_norm"), eps)); // each head by itself
         }
         if self.has(i, "attn_k_norm.weight") {
             k = step("attn_k_norm", ops::rms_norm(&k, self.block_weight(i, "attn_k_norm"), eps));
         }
-        let q = step("rope_q", ops::rope(&q, positions, h, d, &self.rope));
+        let q = step("rope_kv", ops::rope(&q, positions, h, d, &self.rope));
         let k = step("rope_k", ops::rope(&k, positions, kv, d, &self.rope));
 
         let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
@@ -131,6 +132,7 @@ impl ReferenceModel {
         let normed = step("ffn_norm", ops::rms_norm(&x, self.block_weight(i, "ffn_norm"), eps)); // [T, C]
         let gate = self.linear(i, "ffn_gate", &normed, &mut step); // [T, F]
         let up = self.linear(i, "ffn_up", &normed, &mut step); // [T, F]
+        step("swiglu.gate_up", side_by_side(&[&gate, &up], positions.len()));
         let hidden = step("swiglu", ops::swiglu(&gate, &up)); // [T, F]
         let branch = self.linear(i, "ffn_down", &hidden, &mut step); // [T, C]
         step("ffn_residual", ops::add(&x, &branch)) // [T, C]
@@ -165,4 +167,10 @@ impl ReferenceModel {
     fn weight(&self, name: &str) -> &[f32] {
         &self.weights[name].values
     }
+}
+
+/// Rows `[T, A]`, `[T, B]`, .. -> `[T, A + B + ..]`.
+fn side_by_side(parts: &[&[f32]], tokens: usize) -> Vec<f32> {
+    let row = |t: usize, part: &&[f32]| part.chunks_exact(part.len() / tokens).nth(t).unwrap_or_default().to_vec();
+    (0..tokens).flat_map(|t| parts.iter().flat_map(move |part| row(t, part))).collect()
 }

@@ -20,21 +20,17 @@ pub fn gpu() -> &'static Gpu {
 
 /// The device under every profile that it can have: each is complete, so each is tested.
 pub fn profiles() -> Vec<(String, Gpu)> {
-    let mut all = Vec::new();
-    for lanes in [true, false] {
-        for subgroups in [false, true] {
-            if subgroups && !gpu().card().subgroups {
-                continue;
-            }
-            let name = format!(
-                "{}, {}",
-                if lanes { "lanes" } else { "groups" },
-                if subgroups { "subgroups" } else { "shared" }
-            );
-            all.push((name, gpu().with_profile(Profile { lanes, subgroups })));
-        }
+    let card = gpu().card();
+    let subgroups = [false, card.subgroups];
+    let mut all = vec![("lanes".to_string(), Profile { lanes: true, subgroups: false, eights: false, int8: false })];
+    if card.subgroups && card.subgroup_size == (8, 8) {
+        all.push(("lanes, eights".into(), Profile { lanes: true, subgroups: true, eights: true, int8: false }));
     }
-    all
+    for subgroups in if card.subgroups { &subgroups[..] } else { &subgroups[..1] } {
+        let name = format!("groups, {}", if *subgroups { "subgroups" } else { "shared" });
+        all.push((name, Profile { lanes: false, subgroups: *subgroups, eights: false, int8: false }));
+    }
+    all.into_iter().map(|(name, profile)| (name, gpu().with_profile(profile))).collect()
 }
 
 pub const POISON: f32 = f32::NAN;

@@ -1,0 +1,28 @@
+// Keys and values read as they are by every lane. attend/subgroup8.wgsl defines the same names.
+
+// A lane without a query may leave: no other needs it.
+const NEEDS_ALL_LANES: bool = false;
+
+struct Lane {
+    @builtin(local_invocation_index) index: u32,
+}
+
+// Eight vec4 of one key or value, from element i of the cache on.
+struct Eight {
+    v0: vec4<f32>, v1: vec4<f32>, v2: vec4<f32>, v3: vec4<f32>,
+    v4: vec4<f32>, v5: vec4<f32>, v6: vec4<f32>, v7: vec4<f32>,
+}
+
+fn keys_at(i: u32, lane: Lane) -> Eight {
+    return Eight(
+        kv_unpack(k_cache[i]), kv_unpack(k_cache[i + 1u]), kv_unpack(k_cache[i + 2u]), kv_unpack(k_cache[i + 3u]),
+        kv_unpack(k_cache[i + 4u]), kv_unpack(k_cache[i + 5u]), kv_unpack(k_cache[i + 6u]), kv_unpack(k_cache[i + 7u]),
+    );
+}
+
+fn values_at(i: u32, lane: Lane) -> Eight {
+    return Eight(
+        kv_unpack(v_cache[i]), kv_unpack(v_cache[i + 1u]), kv_unpack(v_cache[i + 2u]), kv_unpack(v_cache[i + 3u]),
+        kv_unpack(v_cache[i + 4u]), kv_unpack(v_cache[i + 5u]), kv_unpack(v_cache[i + 6u]), kv_unpack(v_cache[i + 7u]),
+    );
+}

@@ -1,0 +1,32 @@
+// What the two kernels of causal grouped-query attention take: attention and attention_lane. Both go once over the keys
+// (online softmax), a workgroup over `split` of them; where there are more, attention_merge joins the parts.
+
+const MASKED: f32 = -1e30;
+
+struct Params {
+    group: u32,     // query heads that share a kv head
+    kv_heads: u32,  // KV
+    vectors: u32,   // D / 4
+    q_stride: u32,  // of a token in q and y, in vec4
+    split: u32,     // keys of a workgroup
+    splits: u32,    // that the parts have room for
+    merged: u32,    // 1: always leave parts
+    scale: f32,     // 1 / sqrt(D)
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> q: array<vec4<f32>>;           // [T, H, D]
+@group(0) @binding(3) var<storage, read> k_cache: array<Kv4>;           // [context, KV, D]
+@group(0) @binding(4) var<storage, read> v_cache: array<Kv4>;           // [context, KV, D]
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;     // [T, H, D]
+@group(0) @binding(6) var<storage, read_write> parts: array<vec4<f32>>; // [T, H, splits, D / 4 + 1]: sums; largest score, total
+
+// Whether the keys of this pass are one workgroup's, so that it writes y itself.
+fn is_whole() -> bool {
+    return params.merged == 0u && frame.position + frame.tokens <= params.split;
+}
+
+// Where the part of a head of a token begins.
+fn part_at(token: u32, head: u32, split: u32) -> u32 {
+    return ((token * params.group * params.kv_heads + head) * params.splits + split) * (params.vectors + 1u);
+}

@@ -1,0 +1,86 @@
+// Between the projections and attention: the norm of each query and key head where the model has one, rotary position
+// embedding of queries and keys, and keys and values into the cache. One lane takes four channels.
+
+struct Params {
+    heads: u32,     // H
+    kv_heads: u32,  // KV
+    vectors: u32,   // D / 4
+    qkv_stride: u32, // of a token in qkv, in floats
+    q_stride: u32,  // of a token in q, in vec4
+    pairs: u32,     // half the channels that are turned
+    halves: u32,    // 1: channel c pairs with c + pairs; 0: 2c with 2c + 1
+    normed: u32,    // 1 if queries have a norm, 2 if keys have one, 3 if both
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> qkv: array<f32>;           // [T, H + KV + KV, D]
+@group(0) @binding(3) var<storage, read> angles: array<vec2<f32>>;  // [context, pairs]: cos, sin
+@group(0) @binding(4) var<storage, read> q_gain: array<f32>;        // [D], or anything
+@group(0) @binding(5) var<storage, read> k_gain: array<f32>;        // [D], or anything
+@group(0) @binding(6) var<storage, read_write> q: array<vec4<f32>>; // [T, H, D]
+@group(0) @binding(7) var<storage, read_write> k_cache: array<Kv4>; // [context, KV, D]
+@group(0) @binding(8) var<storage, read_write> v_cache: array<Kv4>; // [context, KV, D]
+
+// Channel c of the head that begins at `row`, normed.
+fn channel(row: u32, c: u32, inverse: f32, is_query: bool, normed: bool) -> f32 {
+    let v = qkv[row + c];
+    if (!normed) {
+        return v;
+    }
+    return v * inverse * select(k_gain[c], q_gain[c], is_query);
+}
+
+@compute @workgroup_size(64)
+fn rope_kv(@builtin(global_invocation_id) id: vec3<u32>) {
+    let n = params.vectors;
+    let head = id.x / n;
+    let vector = id.x % n;
+    if (head >= params.heads + 2u * params.kv_heads) {
+        return;
+    }
+    let token = id.z;
+    let position = frame.position + token;
+    let row = token * params.qkv_stride + head * n * 4u;
+    let first = vector * 4u;
+    if (head >= params.heads + params.kv_heads) { // a value
+        let i = (position * params.kv_heads + head - params.heads - params.kv_heads) * n + vector;
+        v_cache[i] = kv_pack(vec4<f32>(qkv[row + first], qkv[row + first + 1u], qkv[row + first + 2u], qkv[row + first + 3u]));
+        return;
+    }
+
+    let is_query = head < params.heads;
+    let normed = (params.normed & select(2u, 1u, is_query)) != 0u;
+    var inverse = 1.0;
+    if (normed) {
+        var sum = 0.0;
+        for (var c = 0u; c < n * 4u; c++) {
+            sum += qkv[row + c] * qkv[row + c];
+        }
+        inverse = inverseSqrt(sum / f32(n * 4u) + params.eps);
+    }
+    var y = vec4<f32>();
+    for (var i = 0u; i < 4u; i++) {
+        let c = first + i;
+        let v = channel(row, c, inverse, is_query, normed);
+        y[i] = v;
+        if (c < params.pairs * 2u) {
+            var pair = c >> 1u;
+            var partner = c ^ 1u;
+            var is_first = (c & 1u) == 0u;
+            if (params.halves != 0u) {
+                is_first = c < params.pairs;
+                pair = select(c - params.pairs, c, is_first);
+                partner = select(pair, c + params.pairs, is_first);
+            }
+            let turn = angles[position * params.pairs + pair];
+            let other = channel(row, partner, inverse, is_query, normed);
+            y[i] = v * turn.x + select(other, -other, is_first) * turn.y;
+        }
+    }
+    if (is_query) {
+        q[token * params.q_stride + head * n + vector] = y;
+    } else {
+        k_cache[(position * params.kv_heads + head - params.heads) * n + vector] = kv_pack(y);
+    }
+}
