@@ -677,8 +677,9 @@ fn decode_of_extreme_scales() {
         let w = peregrine::weight::Weight::upload(gpu(), format.name(), format, rows, cols, &bytes).unwrap();
         let ids: Vec<u32> = (0..rows).collect();
         let (ids_buffer, y) = (upload_ids(&ids), poisoned(rows, cols));
+        // arithmetic may flush subnormals, so that these may be zero
         let outcome = run(gpu(), frame(0, rows), |plan| kernels::embed::embed(plan, "y", &w, &ids_buffer, &y))
-            .and_then(|()| close("y", &read_guarded(&y, rows), &want, 0.0, 1e-6));
+            .and_then(|()| close("y", &read_guarded(&y, rows), &want, f32::MIN_POSITIVE, 1e-6));
         table.row(format.name(), outcome.map(drop));
     }
     table.finish();
