@@ -1,5 +1,7 @@
 //! Every kernel: checked against its reference, then timed. Beside each figure stands the device's own measured
-//! ceiling, for reading (GB/s) or for multiply-adds (GFLOP/s).
+//! ceiling, for reading (GB/s) or for multiply-adds (GFLOP/s); for y = W x also the ceiling of its mix: on a software GPU
+//! the time to read the bytes and the time to do the multiply-adds, one after the other, since both take the same
+//! processor's instructions; elsewhere the longer of the two.
 //!
 //! `cargo bench --bench kernels [-- PART_OF_A_NAME]`
 
@@ -8,19 +10,20 @@ mod common;
 
 use common::gpu::{filled, gpu, random_weight};
 use common::{Random, close};
+use peregrine::bench::Ceilings;
 use peregrine::formats::Format;
-use peregrine::kernels::kv_store::KvCache;
-use peregrine::kernels::linear::linear;
+use peregrine::kernels::attention::Splits;
+use peregrine::kernels::linear::{Finish, Input, linear};
 use peregrine::kernels::rms_norm::Rows;
-use peregrine::kernels::rope::Angles;
+use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
 use peregrine::kernels::top_k::TopK;
 use peregrine::kernels::{self, KvFormat};
 use peregrine::model::{Pairing, Rope};
-use peregrine::plan::{Frame, PlanBuilder};
+use peregrine::plan::{Cost, Frame, PlanBuilder};
 use peregrine::reference::ops;
-use peregrine::tensor::Tensor;
+use peregrine::tensor::{Element, Tensor};
 use peregrine::weight::Vector;
-use peregrine::{Error, bench, block_on};
+use peregrine::{Error, block_on};
 use std::time::Instant;
 
 /// Dispatches of one timed pass: enough that submitting it weighs nothing.
@@ -36,10 +39,7 @@ enum Work {
 
 struct Bench {
     filter: Option<String>,
-    /// Bytes a second.
-    read: f64,
-    /// Operations a second.
-    flops: f64,
+    ceilings: Ceilings,
 }
 
 impl Bench {
@@ -74,18 +74,28 @@ impl Bench {
         timed();
         let seconds = (0..PASSES).map(|_| timed()).fold(f64::INFINITY, f64::min) / REPEATS as f64;
         let (figure, ceiling, unit) = match work {
-            Work::Bytes(bytes) => (bytes / seconds, self.read, "GB/s"),
-            Work::Flops(flops) => (flops / seconds, self.flops, "GFLOP/s"),
+            Work::Bytes(bytes) => (bytes / seconds, self.ceilings.read, "GB/s"),
+            Work::Flops(flops) => (flops / seconds, self.ceilings.flops, "GFLOP/s"),
         };
+        let cost = plan_cost(&step, frame.tokens);
+        let mixed = self.ceilings.seconds(cost, frame, gpu().profile().lanes) / seconds;
+        let mix = if cost.weight_bytes > 0 { format!("{:>4.0} % of its mix", 100.0 * mixed) } else { String::new() };
         let verdict = checked.map_or_else(|e| format!("WRONG: {e}"), |()| "ok".into());
         let share = 100.0 * figure / ceiling;
         println!(
-            "{name:<36} {:>9.1} us {:>8.2} {unit:<7} {share:>5.0} % of {:.1}  {verdict}",
+            "{name:<36} {:>9.1} us {:>8.2} {unit:<7} {share:>5.0} % of {:<6.1} {mix:<18} {verdict}",
             seconds * 1e6,
             figure / 1e9,
             ceiling / 1e9
         );
     }
+}
+
+/// What the step says that it costs.
+fn plan_cost(step: &impl Fn(&mut PlanBuilder) -> Result<(), Error>, tokens: u32) -> Cost {
+    let mut plan = PlanBuilder::new(gpu(), tokens);
+    step(&mut plan).expect("a valid step");
+    plan.finish("cost").expect("a valid plan").steps[0].cost
 }
 
 fn frame(position: u32, tokens: u32) -> Frame {
@@ -103,10 +113,16 @@ fn tensor(rows: u32, cols: u32) -> Tensor {
 
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let read = block_on(bench::read_bandwidth(gpu())).expect("a measurement");
-    let flops = block_on(bench::arithmetic(gpu())).expect("a measurement");
-    println!("{}: reads {:.1} GB/s, {:.1} GFLOP/s of f32 multiply-adds", gpu().card().name, read / 1e9, flops / 1e9);
-    let bench = Bench { filter, read, flops };
+    let ceilings = block_on(Ceilings::measure(gpu())).expect("a measurement");
+    println!(
+        "{}: reads {:.1} GB/s, {:.1} GFLOP/s of f32 multiply-adds, {:.1} Gop/s of bytes, {:.1} us a dispatch",
+        gpu().card().name,
+        ceilings.read / 1e9,
+        ceilings.flops / 1e9,
+        ceilings.int8 / 1e9,
+        ceilings.dispatch * 1e6
+    );
+    let bench = Bench { filter, ceilings };
     let mut random = Random::new(1);
 
     for format in Format::ALL {
@@ -120,17 +136,37 @@ fn main() {
             &format!("matvec {} [{n}, {k}]", format.name()),
             frame(0, 1),
             Work::Bytes(w.bytes() as f64),
-            |plan| linear(plan, "y", &x, &w, Rows::Last, &y),
+            |plan| linear(plan, "y", &x, Input::Plain, &w, None, Rows::Last, Finish::Store(&y)),
             || check(&y, 1, &want[..n as usize], 2e-3),
         );
-        let y = tensor(t, n);
-        bench.run(
-            &format!("matmul {} [{t}, {k}] x [{n}, {k}]", format.name()),
-            frame(0, t),
-            Work::Flops(2.0 * (t * n) as f64 * k as f64),
-            |plan| linear(plan, "y", &x, &w, Rows::All, &y),
-            || check(&y, t, &want, 2e-3),
-        );
+        if w.is_quantized() && gpu().profile().lanes {
+            let bytes = Tensor::of(gpu(), "bytes", 1, k, Element::Q8).expect("room for bytes");
+            let mut plan = PlanBuilder::new(gpu(), 1);
+            kernels::quantize::quantize(&mut plan, "bytes", &x, &bytes).expect("a valid step");
+            let plan = plan.finish("bytes").expect("a valid plan");
+            let mut encoder = gpu().device().create_command_encoder(&Default::default());
+            plan.record(&mut encoder, frame(0, 1));
+            gpu().queue().submit([encoder.finish()]);
+            let rounded = block_on(bytes.read(gpu(), 1)).expect("bytes");
+            let want = ops::matmul(&rounded, &floats, 1, k as usize, n as usize);
+            bench.run(
+                &format!("matvec of bytes {} [{n}, {k}]", format.name()),
+                frame(0, 1),
+                Work::Bytes(w.bytes() as f64),
+                |plan| linear(plan, "y", &bytes, Input::Plain, &w, None, Rows::Last, Finish::Store(&y)),
+                || check(&y, 1, &want, 2e-3),
+            );
+        }
+        for t in [4, t] {
+            let y = tensor(t, n);
+            bench.run(
+                &format!("matmul {} [{t}, {k}] x [{n}, {k}]", format.name()),
+                frame(0, t),
+                Work::Flops(2.0 * (t * n) as f64 * k as f64),
+                |plan| linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y)),
+                || check(&y, t, &want[..(t * n) as usize], 2e-3),
+            );
+        }
         let ids = random.ids(t as usize, n);
         let ids_buffer = gpu().buffer("ids", t as u64 * 4).expect("room for ids");
         gpu().upload(&ids_buffer, [bytemuck::cast_slice(&ids)]).expect("an upload");
@@ -149,7 +185,7 @@ fn main() {
     let gain = random.normals(c as usize, 1.0);
     let vector = Vector::upload(gpu(), "vector", &gain).expect("an upload");
     let bytes = (t * c * 4) as f64;
-    let (x, u, y) = (filled(t, c, &a), filled(t, c, &b), tensor(t, c));
+    let (x, y) = (filled(t, c, &a), tensor(t, c));
     bench.run(
         "rms_norm [128, 1536]",
         frame(0, t),
@@ -157,12 +193,22 @@ fn main() {
         |plan| kernels::rms_norm::rms_norm(plan, "y", &x, &vector, 1e-5, Rows::All, &y),
         || check(&y, t, &ops::rms_norm(&a, &gain, 1e-5), 1e-4),
     );
+    let both: Vec<f32> = a.chunks(c as usize).zip(b.chunks(c as usize)).flat_map(|(a, b)| [a, b].concat()).collect();
+    let gate_up = filled(t, 2 * c, &both);
     bench.run(
         "swiglu [128, 1536]",
         frame(0, t),
         Work::Bytes(2.0 * bytes),
-        |plan| kernels::swiglu::swiglu(plan, "y", &x, &u, &y),
+        |plan| kernels::swiglu::swiglu(plan, "y", &gate_up, &y),
         || check(&y, t, &ops::swiglu(&a, &b), 1e-4),
+    );
+    let in_bytes = Tensor::of(gpu(), "bytes", t, c, Element::Q8).expect("room for bytes");
+    bench.run(
+        "quantize [128, 1536]",
+        frame(0, t),
+        Work::Bytes(bytes),
+        |plan| kernels::quantize::quantize(plan, "y", &x, &in_bytes),
+        || check(&in_bytes, t, &ops::quantize(&a, c as usize), 0.05),
     );
     bench.run(
         "softmax [128, 1536]",
@@ -171,37 +217,12 @@ fn main() {
         |plan| kernels::softmax::softmax(plan, "y", &x, &y),
         || check(&y, t, &ops::softmax(&a, c as usize), 1e-5),
     );
-    let sum = filled(t, c, &b);
-    bench.run(
-        "add [128, 1536]",
-        frame(0, t),
-        Work::Bytes(2.0 * bytes),
-        |plan| kernels::add::add(plan, "y", &x, &sum),
-        || check(&sum, t, &ops::add(&a, &b), 1e-5),
-    );
-    let biased = filled(t, c, &b);
-    bench.run(
-        "add_bias [128, 1536]",
-        frame(0, t),
-        Work::Bytes(bytes),
-        |plan| kernels::add_bias::add_bias(plan, "y", &vector, &biased),
-        || check(&biased, t, &ops::add_bias(&b, &gain), 1e-5),
-    );
-
     let (h, kv, d, context) = (9, 3, 64, 2048);
     let inv_freq = (0..d / 2).map(|i| 1e5f32.powf(-2.0 * i as f32 / d as f32)).collect();
     let rope = Rope { dims: d as usize, inv_freq, magnitude: 1.0, pairing: Pairing::Neighbours };
     let angles = Angles::upload(gpu(), &rope, context).expect("an upload");
     let q_floats = random.normals((t * h * d) as usize, 1.0);
-    let turned = filled(t, h * d, &q_floats);
     let positions: Vec<u32> = (0..t).collect();
-    bench.run(
-        "rope [128, 9, 64]",
-        frame(0, t),
-        Work::Bytes((t * h * d * 4) as f64),
-        |plan| kernels::rope::rope(plan, "x", &angles, d, &turned),
-        || check(&turned, t, &ops::rope(&q_floats, &positions, h as usize, d as usize, &rope), 1e-4),
-    );
 
     for format in [KvFormat::F32, KvFormat::F16] {
         let width = kv * d;
@@ -211,29 +232,46 @@ fn main() {
         };
         let keys = rounded(random.normals((context * width) as usize, 1.0));
         let values = rounded(random.normals((context * width) as usize, 1.0));
-        let (k, v) = (filled(context, width, &keys), filled(context, width, &values));
         let room = || gpu().buffer("cache", (context * width * format.bytes()) as u64).expect("room for the cache");
-        let cache = KvCache { k: room(), v: room(), format };
-        let stored = context * width;
+        let fill = |floats: &[f32]| {
+            let bytes: Vec<u8> = match format {
+                KvFormat::F32 => bytemuck::cast_slice(floats).to_vec(),
+                KvFormat::F16 => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+            };
+            let buffer = room();
+            gpu().upload(&buffer, [&bytes[..]]).expect("an upload");
+            buffer
+        };
+        let cache = KvCache { k: fill(&keys), v: fill(&values), format };
+
+        let scratch = KvCache { k: room(), v: room(), format };
+        let qkv_floats = random.normals((t * (h + 2 * kv) * d) as usize, 1.0);
+        let (qkv, turned) = (filled(t, (h + 2 * kv) * d, &qkv_floats), tensor(t, h * d));
+        let no_norms = HeadNorms { q: None, k: None, eps: 0.0 };
         bench.run(
-            &format!("kv_store {format:?} [2048, 3, 64]"),
-            frame(0, context),
-            Work::Bytes((2 * stored * 4) as f64),
-            |plan| kernels::kv_store::kv_store(plan, "kv", &k, &v, &cache),
-            || Ok(()), // attention below reads what it wrote
+            &format!("rope_kv {format:?} [128, 9 + 3 + 3, 64]"),
+            frame(0, t),
+            Work::Bytes((t * (h + 2 * kv) * d * 4) as f64),
+            |plan| kernels::rope_kv::rope_kv(plan, "q", &qkv, &angles, no_norms, kv, &turned, &scratch),
+            || {
+                let rows = qkv_floats.chunks(((h + 2 * kv) * d) as usize);
+                let q: Vec<f32> = rows.flat_map(|row| &row[..(h * d) as usize]).copied().collect();
+                check(&turned, t, &ops::rope(&q, &positions, h as usize, d as usize, &rope), 1e-4)
+            },
         );
         let (q, y) = (filled(t, h * d, &q_floats), tensor(t, h * d));
-        for (tokens, position) in [(1, 511), (1, 2047), (t, 0)] {
-            let keys_read = if tokens == 1 { position + 1 } else { tokens * (tokens + 1) / 2 };
+        for (tokens, position) in [(1, 127), (1, 511), (1, 2047), (t, 0), (t, 1920)] {
+            let keys_seen = tokens * position + tokens * (tokens + 1) / 2;
             let work = match tokens {
-                1 => Work::Bytes((2 * keys_read * width * format.bytes()) as f64),
-                _ => Work::Flops(4.0 * (keys_read * h * d) as f64),
+                1 => Work::Bytes((2 * (position + 1) * width * format.bytes()) as f64),
+                _ => Work::Flops(4.0 * (keys_seen * h * d) as f64),
             };
+            let splits = Splits::new(gpu(), tokens, context, h, d).expect("room for parts");
             bench.run(
                 &format!("attention {format:?} T {tokens} position {position}"),
                 frame(position, tokens),
                 work,
-                |plan| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &y),
+                |plan| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y),
                 || {
                     let n = (tokens * h * d) as usize;
                     let (h, kv, d) = (h as usize, kv as usize, d as usize);

@@ -2,9 +2,10 @@
 
 use crate::error::Result;
 use crate::gpu::Gpu;
-use crate::kernels::multiply_add::{PER_ROUND, multiply_add};
+use crate::kernels::dot_bytes::{self, dot_bytes};
+use crate::kernels::multiply_add::{self, multiply_add};
 use crate::kernels::stream::stream;
-use crate::plan::{Frame, PlanBuilder};
+use crate::plan::{Cost, Frame, PlanBuilder};
 use crate::session::Session;
 use crate::tensor::Tensor;
 use std::time::Instant;
@@ -14,6 +15,38 @@ const STREAM_BYTES: u64 = 64 << 20;
 /// Lanes of either test, and rounds of the arithmetic one.
 const LANES: u32 = 16_384;
 const ROUNDS: u32 = 256;
+
+/// What a device can do at most, by our own measurement.
+#[derive(Debug, Clone, Copy)]
+pub struct Ceilings {
+    /// Bytes a second that it reads: the ceiling of decoding, which reads every weight once a token.
+    pub read: f64,
+    /// f32 operations a second in multiply-adds (two each): the ceiling of prefill, which uses a weight for many tokens.
+    pub flops: f64,
+    /// The same in integer dot products of bytes.
+    pub int8: f64,
+    /// Seconds that a dispatch takes which does nothing.
+    pub dispatch: f64,
+}
+
+impl Ceilings {
+    pub async fn measure(gpu: &Gpu) -> Result<Ceilings> {
+        Ok(Ceilings {
+            read: read_bandwidth(gpu).await?,
+            flops: arithmetic(gpu).await?,
+            int8: int8_arithmetic(gpu).await?,
+            dispatch: dispatch(gpu).await?,
+        })
+    }
+
+    /// Seconds that a step takes at best, its own dispatch included. A processor that emulates a GPU spends the same
+    /// instruction slots on loads and on arithmetic, so there both add up (`serial`); a GPU does one behind the other.
+    pub fn seconds(&self, cost: Cost, frame: Frame, serial: bool) -> f64 {
+        let read = cost.bytes(frame) as f64 / self.read;
+        let compute = cost.flops(frame) as f64 / if cost.int8 { self.int8 } else { self.flops };
+        self.dispatch + if serial { read + compute } else { read.max(compute) }
+    }
+}
 
 /// Bytes a second that the device reads from a storage buffer, the best of several runs of two access patterns.
 /// It is the ceiling for decoding, which reads every weight once a token.
@@ -37,8 +70,28 @@ pub async fn arithmetic(gpu: &Gpu) -> Result<f64> {
     let y = Tensor::new(gpu, "arithmetic sums", 1, LANES)?;
     let mut plan = PlanBuilder::new(gpu, 1);
     multiply_add(&mut plan, "multiply-add", ROUNDS, &y)?;
-    let operations = 2.0 * LANES as f64 * ROUNDS as f64 * PER_ROUND as f64;
+    let operations = 2.0 * LANES as f64 * ROUNDS as f64 * multiply_add::PER_ROUND as f64;
     Ok(operations / fastest(gpu, plan, &y).await?)
+}
+
+/// Operations a second in integer dot products of four bytes (eight each), the best of several runs.
+pub async fn int8_arithmetic(gpu: &Gpu) -> Result<f64> {
+    let y = Tensor::new(gpu, "arithmetic sums", 1, LANES)?;
+    let mut plan = PlanBuilder::new(gpu, 1);
+    dot_bytes(&mut plan, "dot of bytes", ROUNDS, &y)?;
+    let operations = 2.0 * LANES as f64 * ROUNDS as f64 * dot_bytes::PER_ROUND as f64;
+    Ok(operations / fastest(gpu, plan, &y).await?)
+}
+
+/// Seconds of one dispatch of one workgroup with next to nothing to do, the best of several runs of many.
+pub async fn dispatch(gpu: &Gpu) -> Result<f64> {
+    const DISPATCHES: u32 = 200;
+    let y = Tensor::new(gpu, "nothing", 1, 64)?;
+    let mut plan = PlanBuilder::new(gpu, 1);
+    for _ in 0..DISPATCHES {
+        multiply_add(&mut plan, "nothing", 0, &y)?;
+    }
+    Ok(fastest(gpu, plan, &y).await? / DISPATCHES as f64)
 }
 
 /// Seconds of the fastest of several runs of a plan of one token.

@@ -11,6 +11,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("attention_lane.wgsl", include_str!("../shaders/attention_lane.wgsl")),
     ("attention_merge.wgsl", include_str!("../shaders/attention_merge.wgsl")),
     ("bytes.wgsl", include_str!("../shaders/bytes.wgsl")),
+    ("dot_bytes.wgsl", include_str!("../shaders/dot_bytes.wgsl")),
     ("embed.wgsl", include_str!("../shaders/embed.wgsl")),
     ("finish/add.wgsl", include_str!("../shaders/finish/add.wgsl")),
     ("finish/add_norm.wgsl", include_str!("../shaders/finish/add_norm.wgsl")),

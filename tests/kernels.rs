@@ -116,9 +116,7 @@ fn finishes_of_linear() {
                 let before = random.normals((t * n) as usize, 1.0);
                 let want = ops::add(&before, &matmul(&w_floats, n));
                 let go = |input: Input, x: &Tensor, w: &Weight, finish: Finish| {
-                    run(&gpu, frame(0, t), |plan| {
-                        linear_with(plan, "y", kernel, x, input, w, None, Rows::All, finish)
-                    })
+                    run(&gpu, frame(0, t), |plan| linear_with(plan, "y", kernel, x, input, w, None, Rows::All, finish))
                 };
 
                 let y = filled(t, n, &before);
@@ -126,9 +124,8 @@ fn finishes_of_linear() {
                 let outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want, abs, 1e-5));
                 table.row(&row("add"), outcome.map(drop));
 
-                let bytes: Vec<Vec<u8>> = (0..2)
-                    .map(|_| common::tiny::random_weights(format, (n * k) as usize, 0.5, &mut random))
-                    .collect();
+                let bytes: Vec<Vec<u8>> =
+                    (0..2).map(|_| common::tiny::random_weights(format, (n * k) as usize, 0.5, &mut random)).collect();
                 let floats = |bytes: &[u8]| {
                     let mut floats = vec![0.0; (n * k) as usize];
                     format.decode(bytes, &mut floats);
@@ -157,7 +154,9 @@ fn finishes_of_linear() {
                 zero_padding(&normed);
                 let finish = Finish::AddNorm { y: &y, gain: &gain, normed: &normed, squares: &squares };
                 let outcome = go(Input::Plain, &x, &w, finish)
-                    .and_then(|()| go(Input::Normed { squares: &squares, eps: 1e-5 }, &normed, &next, Finish::Store(&z)))
+                    .and_then(|()| {
+                        go(Input::Normed { squares: &squares, eps: 1e-5 }, &normed, &next, Finish::Store(&z))
+                    })
                     .and_then(|()| close("y", &read_guarded(&y, 1), &want, abs, 1e-5).map(drop))
                     .and_then(|()| {
                         close("z", &read_guarded(&z, 1), &want_next, 3e-5 * (next_k as f32).sqrt(), 1e-4).map(drop)
@@ -170,7 +169,10 @@ fn finishes_of_linear() {
                 let (y, in_bytes) = (filled(1, n, &before), Tensor::of(&gpu, "bytes", 1, n, Element::Q8).unwrap());
                 let finish = Finish::AddNorm { y: &y, gain: &gain, normed: &in_bytes, squares: &squares };
                 let gained: Vec<f32> = want.iter().zip(&gain_floats).map(|(v, g)| v * g).collect();
-                table.row(&row("add_norm_q8"), go(Input::Plain, &x, &w, finish).and_then(|()| in_steps(&in_bytes, &gained)));
+                table.row(
+                    &row("add_norm_q8"),
+                    go(Input::Plain, &x, &w, finish).and_then(|()| in_steps(&in_bytes, &gained)),
+                );
                 let in_bytes = Tensor::of(&gpu, "bytes", 1, n, Element::Q8).unwrap();
                 let outcome = go(Input::Plain, &x, &both, Finish::Swiglu(&in_bytes));
                 table.row(&row("swiglu_q8"), outcome.and_then(|()| in_steps(&in_bytes, &want_swiglu)));
@@ -207,13 +209,14 @@ fn quantize_and_linear_of_bytes() {
         let mut x_floats = random.normals((t * k) as usize, 2.0);
         x_floats[..(k as usize).min(32)].fill(0.0); // a block of zeros
         let (x, bytes) = (filled(t, k, &x_floats), Tensor::of(gpu(), "bytes", t, k, Element::Q8).unwrap());
-        let outcome = run(gpu(), frame(0, t), |plan| kernels::quantize::quantize(plan, "y", &x, &bytes)).and_then(|()| {
-            let got = block_on(bytes.read(gpu(), t)).map_err(|e| e.to_string())?;
-            let most = x_floats.iter().fold(0.0f32, |most, v| most.max(v.abs()));
-            // half a step, for values that lie between two
-            close("y", &got, &ops::quantize(&x_floats, k as usize), most / 127.0 * 1.001, 0.0)?;
-            close("y", &got, &x_floats, most / 127.0 * 0.501, 0.0).map(drop)
-        });
+        let outcome =
+            run(gpu(), frame(0, t), |plan| kernels::quantize::quantize(plan, "y", &x, &bytes)).and_then(|()| {
+                let got = block_on(bytes.read(gpu(), t)).map_err(|e| e.to_string())?;
+                let most = x_floats.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+                // half a step, for values that lie between two
+                close("y", &got, &ops::quantize(&x_floats, k as usize), most / 127.0 * 1.001, 0.0)?;
+                close("y", &got, &x_floats, most / 127.0 * 0.501, 0.0).map(drop)
+            });
         table.row(&format!("quantize [{t}, {k}]"), outcome);
     }
     let (_, lanes) = profiles().remove(0);
@@ -221,7 +224,8 @@ fn quantize_and_linear_of_bytes() {
         for (n, k) in [(1, 256), (65, 256), (130, 768)] {
             let mut random = Random::new((n * 31 + k) as u64);
             let (w, w_floats) = random_weight(&lanes, format, &mut random, n, k);
-            let (x, bytes) = (filled(1, k, &random.normals(k as usize, 1.0)), Tensor::of(gpu(), "b", 1, k, Element::Q8));
+            let (x, bytes) =
+                (filled(1, k, &random.normals(k as usize, 1.0)), Tensor::of(gpu(), "b", 1, k, Element::Q8));
             let (bytes, y) = (bytes.unwrap(), poisoned(1, n));
             let outcome = run(&lanes, frame(0, 1), |plan| {
                 kernels::quantize::quantize(plan, "bytes", &x, &bytes)?;
@@ -300,10 +304,9 @@ fn linear_over_parts() {
         let w = Weight::stacked(gpu(), "w", k, &sources).unwrap();
         let y = poisoned(t, 108);
         let want = ops::matmul(&x_floats, &floats, t as usize, k as usize, 108);
-        let outcome = run(gpu(), frame(0, t), |plan| {
-            linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y))
-        })
-        .and_then(|()| close("y", &read_guarded(&y, t), &want, 1e-3, 1e-5));
+        let outcome =
+            run(gpu(), frame(0, t), |plan| linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y)))
+                .and_then(|()| close("y", &read_guarded(&y, t), &want, 1e-3, 1e-5));
         table.row(name, outcome.map(drop));
     }
     for format in [Format::Q8_0, Format::F32, Format::Q6_K] {
@@ -552,8 +555,7 @@ fn attention() {
                 let keys = if split == 0 { u32::MAX } else { split };
                 let splits = Splits::of(&gpu, t, context, h, d, keys).unwrap();
                 let sizes = (h as usize, kv as usize, d as usize);
-                let want =
-                    ops::attention(&q_floats, &cache.k, &cache.v, position as usize, sizes.0, sizes.1, sizes.2);
+                let want = ops::attention(&q_floats, &cache.k, &cache.v, position as usize, sizes.0, sizes.1, sizes.2);
                 let outcome = run(&gpu, frame(position, t), |plan| {
                     kernels::attention::attention(plan, "y", &q, &cache.cache, kv, d, &splits, &y)
                 })

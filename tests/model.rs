@@ -241,7 +241,11 @@ fn compare_finds_the_first_step_that_differs() {
         let steps = block_on(compare(&mut session, &tiny.gguf(), tokens)).unwrap();
         let plan = if tokens.len() == 1 { session.plan() } else { session.prefill_plan() };
         let unseen: Vec<_> = plan.steps.iter().filter(|s| !steps.iter().any(|seen| seen.label == s.label)).collect();
-        assert!(unseen.is_empty(), "steps without a reference: {:?}", unseen.iter().map(|s| &s.label).collect::<Vec<_>>());
+        assert!(
+            unseen.is_empty(),
+            "steps without a reference: {:?}",
+            unseen.iter().map(|s| &s.label).collect::<Vec<_>>()
+        );
         let wrong: Vec<_> = steps.iter().filter(|step| step.relative > 1e-4).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
 

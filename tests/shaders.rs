@@ -19,6 +19,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
     add(&[&["bytes.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
     add(&[&["multiply_add.wgsl"]], multiply_add::MultiplyAddParams::FIELDS);
+    add(&[&["dot_bytes.wgsl"]], dot_bytes::DotBytesParams::FIELDS);
     add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
     add(&[&["top_k.wgsl"]], top_k::TopKParams::FIELDS);
     add(&[&["frame.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
@@ -164,8 +165,26 @@ fn every_file_is_used_and_listed() {
 fn one_function_name_has_one_text() {
     // Files that stand for one another define the same names on purpose; all others must share, not copy.
     let twins = [
-        "decode", "packed", "quad", "group_sum", "group_max", "group_sum4", "group_max4", "kv_pack", "kv_unpack", "w_at",
-        "x_at", "block_dot", "squares_from", "norm_scale", "finish", "finish_group", "keys_at", "values_at", "dots", "put",
+        "decode",
+        "packed",
+        "quad",
+        "group_sum",
+        "group_max",
+        "group_sum4",
+        "group_max4",
+        "kv_pack",
+        "kv_unpack",
+        "w_at",
+        "x_at",
+        "block_dot",
+        "squares_from",
+        "norm_scale",
+        "finish",
+        "finish_group",
+        "keys_at",
+        "values_at",
+        "dots",
+        "put",
     ];
     let mut texts: std::collections::HashMap<String, (&str, String)> = Default::default();
     let mut wrong = Vec::new();

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 
 /// Features that are used where they exist; none is needed.
-pub(super) const WANTED_FEATURES: wgpu::Features = wgpu::Features::SUBGROUP.union(wgpu::Features::SHADER_F16).union(wgpu::Features::TIMESTAMP_QUERY);
+pub(super) const WANTED_FEATURES: wgpu::Features =
+    wgpu::Features::SUBGROUP.union(wgpu::Features::SHADER_F16).union(wgpu::Features::TIMESTAMP_QUERY);
 
 /// Invocations a workgroup that our kernels use at most.
 const MAX_INVOCATIONS: u32 = 256;

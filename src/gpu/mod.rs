@@ -103,7 +103,15 @@ impl Gpu {
         let eights = lanes && subgroups && card.subgroup_size == (8, 8);
         // With eights f32 is as fast; without, integer dot products are three times as fast (SwiftShader).
         let profile = Profile { lanes, subgroups, eights, int8: lanes && !eights };
-        let inner = Inner { card, device, queue, profile, kernels: Mutex::default(), trouble: Arc::default(), staged: AtomicU64::new(0) };
+        let inner = Inner {
+            card,
+            device,
+            queue,
+            profile,
+            kernels: Mutex::default(),
+            trouble: Arc::default(),
+            staged: AtomicU64::new(0),
+        };
         Gpu { inner: Arc::new(inner) }
     }
 

@@ -50,7 +50,8 @@ impl Splits {
     /// [`Splits::new`] with the caller's choice of keys.
     pub fn of(gpu: &Gpu, tokens: u32, context: u32, heads: u32, head_size: u32, keys: u32) -> Result<Splits> {
         let most = context.div_ceil(keys);
-        let vectors = if most > 1 { tokens as u64 * heads as u64 * most as u64 * (head_size as u64 / 4 + 1) } else { 1 };
+        let vectors =
+            if most > 1 { tokens as u64 * heads as u64 * most as u64 * (head_size as u64 / 4 + 1) } else { 1 };
         Ok(Splits { keys, parts: gpu.buffer("parts of attention", vectors * 16)?, most })
     }
 }
@@ -94,13 +95,8 @@ pub fn attention(
         let key = KernelKey::new(&[&shared, &[reduce(&plan.gpu), "attention.wgsl"]]);
         (key, Grid { groups: kv_heads * group.div_ceil(4), tokens: 1, ..tiles })
     };
-    let buffers = [
-        ("q", &q.buffer),
-        ("k_cache", &cache.k),
-        ("v_cache", &cache.v),
-        ("y", &y.buffer),
-        ("parts", &splits.parts),
-    ];
+    let buffers =
+        [("q", &q.buffer), ("k_cache", &cache.k), ("v_cache", &cache.v), ("y", &y.buffer), ("parts", &splits.parts)];
     plan.step(label, &key, params, &buffers, grid, y)?;
     plan.cost(Cost {
         key_bytes: 2 * (kv_heads * head_size) as u64 * cache.format.bytes() as u64,

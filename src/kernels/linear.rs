@@ -1,8 +1,8 @@
 //! y[t] = W x[t]: matvec for one token (or a few), matmul for many, each in a version for real GPUs and one for processors
 //! that emulate a GPU. What becomes of the results (stored, added to the residual stream, ..) is part of the step.
 
-use super::rms_norm::Rows;
 use super::reduce;
+use super::rms_norm::Rows;
 use crate::error::Result;
 use crate::formats::Format;
 use crate::gpu::Gpu;
@@ -72,9 +72,8 @@ impl Linear {
             Input::Normed { .. } => "input/normed.wgsl",
         };
         let shared = ["frame.wgsl", "linear.wgsl", input];
-        let key = |kernel: &[&'static str]| {
-            KernelKey::new(&[format_files(format), &shared, operand, finish.files(), kernel])
-        };
+        let key =
+            |kernel: &[&'static str]| KernelKey::new(&[format_files(format), &shared, operand, finish.files(), kernel]);
         match self {
             Linear::Matvec(tokens) => key(&[reduce(gpu), "matvec.wgsl"]).with("TOKENS", tokens),
             Linear::MatvecLane => key(&["matvec_lane.wgsl"]),

@@ -2,6 +2,7 @@
 //! The same name stands for the shader, the file here, the reference in `reference::ops` and the test.
 
 pub mod attention;
+pub mod dot_bytes;
 pub mod embed;
 pub mod linear;
 pub mod multiply_add;

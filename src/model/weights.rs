@@ -85,9 +85,10 @@ impl Weights {
 
     /// Bytes that the matrices take on the GPU.
     pub fn bytes(&self) -> u64 {
-        let blocks = self.blocks.iter().flat_map(|b| {
-            [&b.attn_qkv, &b.attn_output, &b.ffn_gate_up.affine, &b.ffn_down].map(|a| a.weight.bytes())
-        });
+        let blocks = self
+            .blocks
+            .iter()
+            .flat_map(|b| [&b.attn_qkv, &b.attn_output, &b.ffn_gate_up.affine, &b.ffn_down].map(|a| a.weight.bytes()));
         self.token_embd.bytes() + self.output.as_ref().map_or(0, Weight::bytes) + blocks.sum::<u64>()
     }
 }
