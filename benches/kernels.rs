@@ -157,7 +157,7 @@ fn main() {
                 || check(&y, 1, &want, 2e-3),
             );
         }
-        for t in [4, t] {
+        for t in [2, 4, t] {
             let y = tensor(t, n);
             bench.run(
                 &format!("matmul {} [{t}, {k}] x [{n}, {k}]", format.name()),

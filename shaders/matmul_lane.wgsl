@@ -1,9 +1,9 @@
-// y[t] = W x[t] for many tokens, for processors that emulate a GPU: one lane takes four rows of W and eight tokens,
-// so that a block is decoded once for eight tokens and a token's x is loaded once for four rows.
+// y[t] = W x[t] for several tokens, for processors that emulate a GPU: one lane takes four rows of W and two, four or eight
+// tokens, so that a block is decoded once for all of them and a token's x is loaded once for four rows.
 // matmul.wgsl is the version for real GPUs.
 
 const LANES: u32 = 16u;
-const TOKENS: u32 = 8u;
+override TOKENS: u32 = 8u;
 
 fn dots(a: W, b: W, c: W, d: W, v: X) -> vec4<f32> {
     return vec4<f32>(block_dot(a, v), block_dot(b, v), block_dot(c, v), block_dot(d, v));
@@ -39,19 +39,23 @@ fn matmul_lane(
         let d = w_at(row3 + n);
         s0 += dots(a, b, c, d, x_at(t, n, lane));
         s1 += dots(a, b, c, d, x_at(min(t + 1u, end), n, lane));
-        s2 += dots(a, b, c, d, x_at(min(t + 2u, end), n, lane));
-        s3 += dots(a, b, c, d, x_at(min(t + 3u, end), n, lane));
-        s4 += dots(a, b, c, d, x_at(min(t + 4u, end), n, lane));
-        s5 += dots(a, b, c, d, x_at(min(t + 5u, end), n, lane));
-        s6 += dots(a, b, c, d, x_at(min(t + 6u, end), n, lane));
-        s7 += dots(a, b, c, d, x_at(min(t + 7u, end), n, lane));
+        if (TOKENS > 2u) {
+            s2 += dots(a, b, c, d, x_at(min(t + 2u, end), n, lane));
+            s3 += dots(a, b, c, d, x_at(min(t + 3u, end), n, lane));
+        }
+        if (TOKENS > 4u) {
+            s4 += dots(a, b, c, d, x_at(min(t + 4u, end), n, lane));
+            s5 += dots(a, b, c, d, x_at(min(t + 5u, end), n, lane));
+            s6 += dots(a, b, c, d, x_at(min(t + 6u, end), n, lane));
+            s7 += dots(a, b, c, d, x_at(min(t + 7u, end), n, lane));
+        }
     }
     finish(0u, t, row, s0);
     if (t + 1u <= end) { finish(0u, t + 1u, row, s1); }
-    if (t + 2u <= end) { finish(0u, t + 2u, row, s2); }
-    if (t + 3u <= end) { finish(0u, t + 3u, row, s3); }
-    if (t + 4u <= end) { finish(0u, t + 4u, row, s4); }
-    if (t + 5u <= end) { finish(0u, t + 5u, row, s5); }
-    if (t + 6u <= end) { finish(0u, t + 6u, row, s6); }
-    if (t + 7u <= end) { finish(0u, t + 7u, row, s7); }
+    if (TOKENS > 2u && t + 2u <= end) { finish(0u, t + 2u, row, s2); }
+    if (TOKENS > 2u && t + 3u <= end) { finish(0u, t + 3u, row, s3); }
+    if (TOKENS > 4u && t + 4u <= end) { finish(0u, t + 4u, row, s4); }
+    if (TOKENS > 4u && t + 5u <= end) { finish(0u, t + 5u, row, s5); }
+    if (TOKENS > 4u && t + 6u <= end) { finish(0u, t + 6u, row, s6); }
+    if (TOKENS > 4u && t + 7u <= end) { finish(0u, t + 7u, row, s7); }
 }

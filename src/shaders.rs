@@ -35,6 +35,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("formats/q6_k.wgsl", include_str!("../shaders/formats/q6_k.wgsl")),
     ("formats/q8_0.wgsl", include_str!("../shaders/formats/q8_0.wgsl")),
     ("formats/scale_min.wgsl", include_str!("../shaders/formats/scale_min.wgsl")),
+    ("formats/scale_words.wgsl", include_str!("../shaders/formats/scale_words.wgsl")),
     ("frame.wgsl", include_str!("../shaders/frame.wgsl")),
     ("input/normed.wgsl", include_str!("../shaders/input/normed.wgsl")),
     ("input/plain.wgsl", include_str!("../shaders/input/plain.wgsl")),
@@ -71,14 +72,14 @@ pub fn format_files(format: Format) -> &'static [&'static str] {
         Format::F32 => &["formats/block.wgsl", "formats/f32.wgsl"],
         Format::F16 => &["formats/block.wgsl", "formats/halves.wgsl", "formats/f16.wgsl"],
         Format::BF16 => &["formats/block.wgsl", "formats/halves.wgsl", "formats/bf16.wgsl"],
-        Format::Q4_0 => packed!("formats/q4_0.wgsl"),
-        Format::Q4_1 => packed!("formats/q4_1.wgsl"),
-        Format::Q5_0 => packed!("formats/fifth.wgsl", "formats/q5_0.wgsl"),
-        Format::Q5_1 => packed!("formats/fifth.wgsl", "formats/q5_1.wgsl"),
-        Format::Q8_0 => packed!("formats/q8_0.wgsl"),
+        Format::Q4_0 => packed!("formats/scale_words.wgsl", "formats/q4_0.wgsl"),
+        Format::Q4_1 => packed!("formats/scale_words.wgsl", "formats/q4_1.wgsl"),
+        Format::Q5_0 => packed!("formats/scale_words.wgsl", "formats/fifth.wgsl", "formats/q5_0.wgsl"),
+        Format::Q5_1 => packed!("formats/scale_words.wgsl", "formats/fifth.wgsl", "formats/q5_1.wgsl"),
+        Format::Q8_0 => packed!("formats/scale_words.wgsl", "formats/q8_0.wgsl"),
         Format::Q4_K => packed!("formats/scale_min.wgsl", "formats/q4_k.wgsl"),
         Format::Q5_K => packed!("formats/fifth.wgsl", "formats/scale_min.wgsl", "formats/q5_k.wgsl"),
-        Format::Q6_K => packed!("formats/q6_k.wgsl"),
+        Format::Q6_K => packed!("formats/scale_words.wgsl", "formats/q6_k.wgsl"),
     }
 }
 

@@ -94,7 +94,7 @@ fn linear_in_every_format() {
 
 /// Those that a profile may choose.
 fn kernels_of(gpu: &Gpu) -> Vec<Linear> {
-    let lanes = |kernel: &Linear| matches!(kernel, Linear::MatvecLane | Linear::MatmulLane);
+    let lanes = |kernel: &Linear| matches!(kernel, Linear::MatvecLane | Linear::MatmulLane(_));
     Linear::ALL.into_iter().filter(|kernel| lanes(kernel) == gpu.profile().lanes).collect()
 }
 
@@ -140,7 +140,7 @@ fn finishes_of_linear() {
                 let outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want_swiglu, abs * most, 1e-4));
                 table.row(&row("swiglu"), outcome.map(drop));
 
-                if t > 1 || matches!(kernel, Linear::Matmul(_) | Linear::MatmulLane | Linear::Matvec(4 | 8)) {
+                if t > 1 || matches!(kernel, Linear::Matmul(_) | Linear::MatmulLane(_) | Linear::Matvec(4 | 8)) {
                     continue; // the others follow matvec, for one token
                 }
                 // the next step, of another matrix, divides by the root mean square

@@ -1,8 +1,7 @@
-// A quantized tensor: its quants and its scales in two streams (src/formats/layout.rs arranges them), and a block as
-// bytes, which serves integer dot products as it is. Each quantized format defines `packed(block) -> Packed`.
+// A quantized tensor: its quants and its scales (`scales`, bound by scale_words.wgsl or scale_min.wgsl) in two
+// streams (src/formats/layout.rs arranges them), and a block as bytes, which serves integer dot products as it is. Each quantized format defines `packed(block) -> Packed`.
 
 @group(0) @binding(2) var<storage, read> quants: array<vec4<u32>>; // [rows, blocks, 16 or 32 bytes]
-@group(0) @binding(3) var<storage, read> scales: array<u32>;       // [rows, blocks, ..]
 
 // 32 weights in order, a signed byte each: `low` holds 0 to 15, `high` 16 to 31. Scale and offset as in Block.
 struct Packed {
@@ -19,12 +18,6 @@ fn low_nibbles(q: vec4<u32>) -> vec4<u32> {
 
 fn high_nibbles(q: vec4<u32>) -> vec4<u32> {
     return (q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
-}
-
-// Half number `i` of those that begin at word `first`.
-fn half_at(first: u32, i: u32) -> f32 {
-    let pair = unpack2x16float(scales[first + (i >> 1u)]);
-    return select(pair.x, pair.y, (i & 1u) != 0u);
 }
 
 fn quad(bytes: u32) -> vec4<f32> {

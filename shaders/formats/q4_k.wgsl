@@ -2,6 +2,6 @@
 
 fn packed(block: u32) -> Packed {
     let q = quants[block];
-    let sm = scale_min((block >> 3u) * 4u, block & 7u);
+    let sm = scale_min(scales[block >> 3u], block & 7u);
     return Packed(low_nibbles(q), high_nibbles(q), vec2<f32>(sm.x), -sm.y);
 }

@@ -3,9 +3,9 @@
 
 fn packed(block: u32) -> Packed {
     let q = quants[block];
-    let i = (block >> 3u) * 12u;
+    let i = (block >> 3u) * 3u;
     let s = block & 7u;
-    let sm = scale_min(i, s);
-    let fifth = scales[i + 4u + s];
+    let sm = scale_min(scales[i], s);
+    let fifth = scales[i + 1u + (s >> 2u)][s & 3u];
     return Packed(low_nibbles(q) | fifth_low(fifth), high_nibbles(q) | fifth_high(fifth), vec2<f32>(sm.x), -sm.y);
 }

@@ -34,25 +34,30 @@ pub enum Linear {
     MatvecLane,
     /// Tokens of a tile: 32 or 64.
     Matmul(u32),
-    MatmulLane,
+    /// Tokens of a tile: 2, 4 or 8.
+    MatmulLane(u32),
 }
 
 impl Linear {
-    pub const ALL: [Linear; 7] = [
+    pub const ALL: [Linear; 9] = [
         Linear::Matvec(1),
         Linear::Matvec(4),
         Linear::Matvec(8),
         Linear::MatvecLane,
         Linear::Matmul(32),
         Linear::Matmul(64),
-        Linear::MatmulLane,
+        Linear::MatmulLane(2),
+        Linear::MatmulLane(4),
+        Linear::MatmulLane(8),
     ];
 
     /// The kernel for this device and at most so many tokens a pass.
     pub fn choose(gpu: &Gpu, tokens: u32) -> Linear {
         match (gpu.profile().lanes, tokens) {
             (true, 1) => Linear::MatvecLane,
-            (true, _) => Linear::MatmulLane,
+            (true, 2) => Linear::MatmulLane(2),
+            (true, 3 | 4) => Linear::MatmulLane(4),
+            (true, _) => Linear::MatmulLane(8),
             (false, 1..=8) => Linear::Matvec(tokens),
             (false, 9..=32) => Linear::Matmul(32),
             (false, _) => Linear::Matmul(64),
@@ -61,7 +66,7 @@ impl Linear {
 
     /// The pipeline for weights of this format, such an x, and what is done before and after.
     pub fn key(self, gpu: &Gpu, format: Format, x: Element, input: Input, finish: Finish) -> KernelKey {
-        let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane);
+        let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane(_));
         let operand: &[&str] = match x {
             Element::Q8 => &["operand/q8.wgsl"],
             Element::F32 if lanes && gpu.profile().eights => &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"],
@@ -78,7 +83,7 @@ impl Linear {
             Linear::Matvec(tokens) => key(&[reduce(gpu), "matvec.wgsl"]).with("TOKENS", tokens),
             Linear::MatvecLane => key(&["matvec_lane.wgsl"]),
             Linear::Matmul(tokens) => key(&["matmul.wgsl"]).with("TOKENS", tokens),
-            Linear::MatmulLane => key(&["matmul_lane.wgsl"]),
+            Linear::MatmulLane(tokens) => key(&["matmul_lane.wgsl"]).with("TOKENS", tokens),
         }
     }
 
@@ -88,7 +93,7 @@ impl Linear {
             Linear::Matvec(tokens) => (4, tokens),
             Linear::MatvecLane => (64, 1),
             Linear::Matmul(tokens) => (64, tokens),
-            Linear::MatmulLane => (64, 8),
+            Linear::MatmulLane(tokens) => (64, tokens),
         }
     }
 }
