@@ -8,7 +8,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::gpu::{filled, gpu, random_weight};
+use common::gpu::{filled, gpu, random_bytes};
 use common::{Random, close};
 use peregrine::bench::Ceilings;
 use peregrine::formats::Format;
@@ -22,11 +22,12 @@ use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Cost, Frame, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
-use peregrine::weight::Vector;
+use peregrine::weight::{Vector, Weight};
 use peregrine::{Error, block_on};
 use std::time::Instant;
 
-/// Dispatches of one timed pass: enough that submitting it weighs nothing.
+/// Dispatches of one timed pass: enough that submitting it weighs nothing. For y = W x each has a W of its own, since a
+/// model's weights are never in the cache when their turn comes.
 const REPEATS: u32 = 20;
 /// Timed passes; the fastest counts, since this measures the kernel and not the machine's other work.
 const PASSES: u32 = 5;
@@ -49,7 +50,7 @@ impl Bench {
         name: &str,
         frame: Frame,
         work: Work,
-        step: impl Fn(&mut PlanBuilder) -> Result<(), Error>,
+        step: impl Fn(&mut PlanBuilder, usize) -> Result<(), Error>,
         check: impl FnOnce() -> Result<(), String>,
     ) {
         if self.filter.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
@@ -57,7 +58,7 @@ impl Bench {
         }
         let pass = |repeats: u32| {
             let mut plan = PlanBuilder::new(gpu(), frame.tokens);
-            (0..repeats).for_each(|_| step(&mut plan).expect("a valid step"));
+            (0..repeats as usize).for_each(|i| step(&mut plan, i).expect("a valid step"));
             let plan = plan.finish("bench").expect("a valid plan");
             move || {
                 let start = Instant::now();
@@ -92,9 +93,9 @@ impl Bench {
 }
 
 /// What the step says that it costs.
-fn plan_cost(step: &impl Fn(&mut PlanBuilder) -> Result<(), Error>, tokens: u32) -> Cost {
+fn plan_cost(step: &impl Fn(&mut PlanBuilder, usize) -> Result<(), Error>, tokens: u32) -> Cost {
     let mut plan = PlanBuilder::new(gpu(), tokens);
-    step(&mut plan).expect("a valid step");
+    step(&mut plan, 0).expect("a valid step");
     plan.finish("cost").expect("a valid plan").steps[0].cost
 }
 
@@ -127,7 +128,10 @@ fn main() {
 
     for format in Format::ALL {
         let (t, n, k) = (128, 1536, 768);
-        let (w, floats) = random_weight(gpu(), format, &mut random, n, k);
+        let (bytes, floats) = random_bytes(format, &mut random, n, k);
+        let upload = |_| Weight::upload(gpu(), "w", format, n, k, &bytes).expect("room for weights");
+        let copies: Vec<Weight> = (0..REPEATS).map(upload).collect();
+        let w = &copies[0];
         let x_floats = random.normals((t * k) as usize, 1.0);
         let x = filled(t, k, &x_floats);
         let want = ops::matmul(&x_floats, &floats, t as usize, k as usize, n as usize);
@@ -136,7 +140,7 @@ fn main() {
             &format!("matvec {} [{n}, {k}]", format.name()),
             frame(0, 1),
             Work::Bytes(w.bytes() as f64),
-            |plan| linear(plan, "y", &x, Input::Plain, &w, None, Rows::Last, Finish::Store(&y)),
+            |plan, i| linear(plan, "y", &x, Input::Plain, &copies[i], None, Rows::Last, Finish::Store(&y)),
             || check(&y, 1, &want[..n as usize], 2e-3),
         );
         if w.is_quantized() && gpu().profile().lanes {
@@ -153,7 +157,7 @@ fn main() {
                 &format!("matvec of bytes {} [{n}, {k}]", format.name()),
                 frame(0, 1),
                 Work::Bytes(w.bytes() as f64),
-                |plan| linear(plan, "y", &bytes, Input::Plain, &w, None, Rows::Last, Finish::Store(&y)),
+                |plan, i| linear(plan, "y", &bytes, Input::Plain, &copies[i], None, Rows::Last, Finish::Store(&y)),
                 || check(&y, 1, &want, 2e-3),
             );
         }
@@ -163,7 +167,7 @@ fn main() {
                 &format!("matmul {} [{t}, {k}] x [{n}, {k}]", format.name()),
                 frame(0, t),
                 Work::Flops(2.0 * (t * n) as f64 * k as f64),
-                |plan| linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y)),
+                |plan, i| linear(plan, "y", &x, Input::Plain, &copies[i], None, Rows::All, Finish::Store(&y)),
                 || check(&y, t, &want[..(t * n) as usize], 2e-3),
             );
         }
@@ -175,7 +179,7 @@ fn main() {
             &format!("embed {} [{t}, {k}]", format.name()),
             frame(0, t),
             Work::Bytes((t * k) as f64 * format.block_bytes() as f64 / format.block_weights() as f64),
-            |plan| kernels::embed::embed(plan, "y", &w, &ids_buffer, &y),
+            |plan, _| kernels::embed::embed(plan, "y", w, &ids_buffer, &y),
             || check(&y, t, &ops::embed(&floats, &ids, k as usize), 1e-5),
         );
     }
@@ -190,7 +194,7 @@ fn main() {
         "rms_norm [128, 1536]",
         frame(0, t),
         Work::Bytes(bytes),
-        |plan| kernels::rms_norm::rms_norm(plan, "y", &x, &vector, 1e-5, Rows::All, &y),
+        |plan, _| kernels::rms_norm::rms_norm(plan, "y", &x, &vector, 1e-5, Rows::All, &y),
         || check(&y, t, &ops::rms_norm(&a, &gain, 1e-5), 1e-4),
     );
     let both: Vec<f32> = a.chunks(c as usize).zip(b.chunks(c as usize)).flat_map(|(a, b)| [a, b].concat()).collect();
@@ -199,7 +203,7 @@ fn main() {
         "swiglu [128, 1536]",
         frame(0, t),
         Work::Bytes(2.0 * bytes),
-        |plan| kernels::swiglu::swiglu(plan, "y", &gate_up, &y),
+        |plan, _| kernels::swiglu::swiglu(plan, "y", &gate_up, &y),
         || check(&y, t, &ops::swiglu(&a, &b), 1e-4),
     );
     let in_bytes = Tensor::of(gpu(), "bytes", t, c, Element::Q8).expect("room for bytes");
@@ -207,14 +211,14 @@ fn main() {
         "quantize [128, 1536]",
         frame(0, t),
         Work::Bytes(bytes),
-        |plan| kernels::quantize::quantize(plan, "y", &x, &in_bytes),
+        |plan, _| kernels::quantize::quantize(plan, "y", &x, &in_bytes),
         || check(&in_bytes, t, &ops::quantize(&a, c as usize), 0.05),
     );
     bench.run(
         "softmax [128, 1536]",
         frame(0, t),
         Work::Bytes(2.0 * bytes),
-        |plan| kernels::softmax::softmax(plan, "y", &x, &y),
+        |plan, _| kernels::softmax::softmax(plan, "y", &x, &y),
         || check(&y, t, &ops::softmax(&a, c as usize), 1e-5),
     );
     let (h, kv, d, context) = (9, 3, 64, 2048);
@@ -252,7 +256,7 @@ fn main() {
             &format!("rope_kv {format:?} [128, 9 + 3 + 3, 64]"),
             frame(0, t),
             Work::Bytes((t * (h + 2 * kv) * d * 4) as f64),
-            |plan| kernels::rope_kv::rope_kv(plan, "q", &qkv, &angles, no_norms, kv, &turned, &scratch),
+            |plan, _| kernels::rope_kv::rope_kv(plan, "q", &qkv, &angles, no_norms, kv, &turned, &scratch),
             || {
                 let rows = qkv_floats.chunks(((h + 2 * kv) * d) as usize);
                 let q: Vec<f32> = rows.flat_map(|row| &row[..(h * d) as usize]).copied().collect();
@@ -271,7 +275,7 @@ fn main() {
                 &format!("attention {format:?} T {tokens} position {position}"),
                 frame(position, tokens),
                 work,
-                |plan| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y),
+                |plan, _| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y),
                 || {
                     let n = (tokens * h * d) as usize;
                     let (h, kv, d) = (h as usize, kv as usize, d as usize);
@@ -295,7 +299,7 @@ fn main() {
             &format!("top_k {k} of 49152"),
             frame(0, 1),
             Work::Bytes(((k + 1) * v * 4) as f64),
-            |plan| kernels::top_k::top_k(plan, "best", &logits, Rows::All, &found),
+            |plan, _| kernels::top_k::top_k(plan, "best", &logits, Rows::All, &found),
             || {
                 let got = block_on(found.best.read(gpu(), 1)).map_err(|e| e.to_string())?;
                 let got: Vec<u32> = got.chunks(2).map(|pair| pair[0].to_bits()).collect();

@@ -84,16 +84,22 @@ pub struct Cost {
     pub key_flops: u64,
     /// Whether the multiply-adds are of bytes.
     pub int8: bool,
+    /// Whether the step works on one token, however many the pass has.
+    pub single: bool,
 }
 
 impl Cost {
     pub fn bytes(self, frame: Frame) -> u64 {
         let keys = (frame.position + frame.tokens) as u64;
-        self.weight_bytes + self.token_bytes * frame.tokens as u64 + self.key_bytes * keys
+        self.weight_bytes + self.token_bytes * self.tokens(frame) + self.key_bytes * keys
+    }
+
+    fn tokens(self, frame: Frame) -> u64 {
+        if self.single { 1 } else { frame.tokens as u64 }
     }
 
     pub fn flops(self, frame: Frame) -> u64 {
-        let (position, tokens) = (frame.position as u64, frame.tokens as u64);
+        let (position, tokens) = (frame.position as u64, self.tokens(frame));
         self.token_flops * tokens + self.key_flops * (tokens * position + tokens * (tokens + 1) / 2)
     }
 }
@@ -107,6 +113,8 @@ pub struct Step {
     /// What it writes; captured by [`Plan::capture`].
     pub output: Tensor,
     pub cost: Cost,
+    /// What it works on: "[1536, 576] Q4_1".
+    pub note: String,
     bind_group: wgpu::BindGroup,
 }
 
@@ -168,6 +176,12 @@ impl Plan {
 }
 
 impl Step {
+    /// The label without its block: "attn_qkv" of "blk.3.attn_qkv".
+    pub fn kind(&self) -> &str {
+        let rest = self.label.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        rest.map_or(&self.label, |(_, kind)| kind)
+    }
+
     /// Whether there is something to do in such a pass.
     pub fn runs(&self, frame: Frame) -> bool {
         self.grid.dispatch(frame).is_some()
@@ -211,6 +225,7 @@ struct Draft {
     grid: Grid,
     output: Tensor,
     cost: Cost,
+    note: String,
     params: (usize, usize), // (offset, size) in the arena
     buffers: Vec<(u32, wgpu::Buffer)>,
 }
@@ -257,8 +272,24 @@ impl PlanBuilder {
         let buffers = wanted.iter().zip(buffers).map(|(binding, buffer)| (binding.index, buffer.1.clone())).collect();
         let params = (offset, size_of::<P>());
         let output = output.clone();
-        self.drafts.push(Draft { label: label.into(), kernel, grid, output, cost: Cost::default(), params, buffers });
+        self.drafts.push(Draft {
+            label: label.into(),
+            kernel,
+            grid,
+            output,
+            cost: Cost::default(),
+            note: String::new(),
+            params,
+            buffers,
+        });
         Ok(())
+    }
+
+    /// Notes what the step just added works on.
+    pub fn note(&mut self, note: String) {
+        if let Some(draft) = self.drafts.last_mut() {
+            draft.note = note;
+        }
     }
 
     /// Notes what the step just added costs.
@@ -311,12 +342,13 @@ impl PlanBuilder {
             .drafts
             .into_iter()
             .zip(groups)
-            .map(|(Draft { label, kernel, grid, output, cost, .. }, bind_group)| Step {
+            .map(|(Draft { label, kernel, grid, output, cost, note, .. }, bind_group)| Step {
                 label,
                 kernel,
                 grid,
                 output,
                 cost,
+                note,
                 bind_group,
             })
             .collect();

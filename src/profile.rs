@@ -1,5 +1,6 @@
 //! Where the time of a pass goes: each step timed by the GPU's own clock.
 
+use crate::bench::{Ceilings, median};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::plan::{Frame, Plan};
@@ -67,4 +68,57 @@ pub async fn profile(gpu: &Gpu, plan: &Plan, frame: Frame) -> Result<Vec<StepTim
     let begin = times.first().map_or(0.0, |time| time.start);
     times.iter_mut().for_each(|time| time.start -= begin);
     Ok(times)
+}
+
+/// [`profile`], several times: the median of each step.
+pub async fn profile_median(gpu: &Gpu, plan: &Plan, frame: Frame, runs: u32) -> Result<Vec<StepTime>> {
+    let mut all = Vec::new();
+    for run in 0..=runs {
+        let times = profile(gpu, plan, frame).await?;
+        if run > 0 {
+            all.push(times); // the first one warms up
+        }
+    }
+    let mut times = all.last().cloned().unwrap_or_default();
+    for (i, time) in times.iter_mut().enumerate() {
+        time.seconds = median(&all.iter().map(|run| run[i].seconds).collect::<Vec<_>>());
+    }
+    Ok(times)
+}
+
+/// Steps of the same kind, of all blocks together.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// The steps' label without the block: "attn_qkv".
+    pub label: String,
+    pub kernel: &'static str,
+    pub steps: u32,
+    /// Measured.
+    pub seconds: f64,
+    pub bytes: u64,
+    pub flops: u64,
+    /// What the device could do it in, from its own ceilings.
+    pub best: f64,
+}
+
+/// Groups the steps of a profiled pass, those that lose the most time against the device's ceilings first.
+pub fn kinds(plan: &Plan, frame: Frame, times: &[StepTime], ceilings: &Ceilings, serial: bool) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for time in times {
+        let step = &plan.steps[time.step];
+        let (label, kernel) = (step.kind(), step.kernel.name);
+        let found = kinds.iter().position(|kind| kind.label == label && kind.kernel == kernel);
+        let at = found.unwrap_or_else(|| {
+            kinds.push(Kind { label: label.into(), kernel, steps: 0, seconds: 0.0, bytes: 0, flops: 0, best: 0.0 });
+            kinds.len() - 1
+        });
+        let kind = &mut kinds[at];
+        kind.steps += 1;
+        kind.seconds += time.seconds;
+        kind.bytes += step.cost.bytes(frame);
+        kind.flops += step.cost.flops(frame);
+        kind.best += ceilings.seconds(step.cost, frame, serial);
+    }
+    kinds.sort_by(|a, b| (b.seconds - b.best).total_cmp(&(a.seconds - a.best)));
+    kinds
 }

@@ -21,6 +21,8 @@ pub struct Part {
     pub scales: wgpu::Buffer,
     pub first_row: u32,
     pub rows: u32,
+    /// That both buffers take.
+    bytes: u64,
 }
 
 /// A tensor as it lies in the file: rows of whole blocks.
@@ -74,7 +76,7 @@ impl Weight {
             let scales = gpu.buffer(&format!("{label}, scales"), scales_size)?;
             let (mut to_quants, mut to_scales) = (gpu.writer(&quants), gpu.writer(&scales));
             let (mut quant_bytes, mut scale_bytes, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
-            for rows in rows.chunks(rows_of_piece) {
+            for rows in rows.chunks(rows_of_piece).filter(|_| !gpu.is_outline()) {
                 (quant_bytes.clear(), scale_bytes.clear(), blocks.clear());
                 for row in rows {
                     blocks.extend_from_slice(row);
@@ -89,7 +91,8 @@ impl Weight {
             }
             to_quants.finish()?;
             to_scales.finish()?;
-            self.parts.push(Part { format, quants, scales, first_row: self.rows, rows: rows.len() as u32 });
+            let (first_row, bytes) = (self.rows, quants_size + scales_size);
+            self.parts.push(Part { format, quants, scales, first_row, rows: rows.len() as u32, bytes });
             self.rows += rows.len() as u32;
         }
         Ok(())
@@ -119,7 +122,7 @@ impl<'a> Source<'a> {
 
 impl Part {
     pub fn bytes(&self) -> u64 {
-        self.quants.size() + if self.format.block_weights() > 1 { self.scales.size() } else { 0 }
+        self.bytes
     }
 
     /// The buffers by the names that the format's shader gives them.

@@ -3,8 +3,10 @@
 use super::open::{ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
-use peregrine::bench::{median, read_bandwidth, speeds};
-use peregrine::{Error, block_on};
+use peregrine::bench::{Ceilings, median, read_bandwidth, speeds};
+use peregrine::plan::{Frame, Plan};
+use peregrine::profile::{StepTime, kinds, profile_median};
+use peregrine::{Error, Session, block_on};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -21,6 +23,12 @@ pub struct Bench {
     /// Measured runs, after one that warms up
     #[arg(short, long, value_name = "N", default_value_t = 3)]
     runs: u32,
+    /// Tell where the time goes, by the GPU's own clock: the steps that lose the most first
+    #[arg(long)]
+    profile: bool,
+    /// Write the profiled passes as a Chrome trace (chrome://tracing, ui.perfetto.dev)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -41,11 +49,20 @@ impl Bench {
         let vocab = session.model().config().vocab_size;
         let prompt: Vec<u32> = (0..self.prompt).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
         let measured = block_on(speeds(&mut session, &prompt, self.tokens, self.runs))?;
-        let bandwidth = block_on(read_bandwidth(session.model().gpu()))?;
+        let gpu = session.model().gpu();
+        let profiled = if self.profile || self.trace.is_some() { Some(self.profile(&session)?) } else { None };
+        let bandwidth = match &profiled {
+            Some(profiled) => profiled.ceilings.read,
+            None => block_on(read_bandwidth(gpu))?,
+        };
+        if let (Some(path), Some(profiled)) = (&self.trace, &profiled) {
+            write_trace(path, profiled)?;
+        }
         let (prefill, decode) = (median(&measured.prefill), median(&measured.decode));
         let plan = session.plan();
         let bytes = plan.weight_bytes();
-        let dispatches = plan.steps.len() + 1; // and the choice of the token
+        let last = Frame { position: needed - 1, tokens: 1 };
+        let dispatches = plan.dispatches(last) + 1; // and the choice of the token
         let read = decode * bytes as f64;
         let card = session.model().gpu().card();
         if self.json {
@@ -64,6 +81,7 @@ impl Bench {
                 "bytes_per_token": bytes,
                 "read_bandwidth_gbps": bandwidth / 1e9,
                 "bandwidth_fraction": read / bandwidth,
+                "profile": profiled.as_ref().map(Profiled::json),
             }))?);
         }
         let spread = |runs: &[f64]| {
@@ -79,6 +97,109 @@ impl Bench {
         let (read, bandwidth) = (read / 1e9, bandwidth / 1e9);
         let percent = 100.0 * read / bandwidth;
         line("bandwidth", format!("{read:.2} of the {bandwidth:.1} GB/s that this device reads ({percent:.1} %)"))?;
+        profiled.map_or(Ok(()), |profiled| profiled.show().map_err(Failure::from))
+    }
+
+    fn profile<'a>(&self, session: &'a Session) -> Result<Profiled<'a>, Failure> {
+        let gpu = session.model().gpu();
+        let chunk = session.prefill_plan().max_tokens;
+        let passes = [
+            (session.prefill_plan(), Frame { position: 0, tokens: self.prompt.min(chunk) }),
+            (session.plan(), Frame { position: self.prompt + self.tokens / 2, tokens: 1 }),
+        ];
+        let times = passes.map(|(plan, frame)| {
+            block_on(profile_median(gpu, plan, frame, self.runs)).map(|times| Pass { plan, frame, times })
+        });
+        let [prefill, decode] = times;
+        let serial = gpu.profile().lanes;
+        Ok(Profiled { passes: [prefill?, decode?], ceilings: block_on(Ceilings::measure(gpu))?, serial })
+    }
+}
+
+struct Profiled<'a> {
+    passes: [Pass<'a>; 2],
+    ceilings: Ceilings,
+    serial: bool,
+}
+
+struct Pass<'a> {
+    plan: &'a Plan,
+    frame: Frame,
+    times: Vec<StepTime>,
+}
+
+impl Profiled<'_> {
+    fn show(&self) -> std::io::Result<()> {
+        let Ceilings { read, flops, int8, dispatch } = self.ceilings;
+        output::line(
+            format!(
+                "\nThis device reads {:.1} GB/s, does {:.1} GFLOP/s in f32 and {:.1} Gop/s with bytes; an empty dispatch \
+                 takes {:.1} us. \"of best\" is the time that this allows{} over the time taken.",
+                read / 1e9,
+                flops / 1e9,
+                int8 / 1e9,
+                dispatch * 1e6,
+                if self.serial { " (loads and arithmetic added up, as on a processor)" } else { "" }
+            ),
+            0,
+        )?;
+        for Pass { plan, frame, times } in &self.passes {
+            let total: f64 = times.iter().map(|time| time.seconds).sum();
+            let Frame { position, tokens } = frame;
+            output::line(format!("\n{}: {tokens} tokens after {position}, {:.2} ms", plan.name, total * 1e3), 0)?;
+            output::line("share      ms  steps  step                 kernel             GB/s  GFLOP/s  of best", 0)?;
+            for kind in kinds(plan, *frame, times, &self.ceilings, self.serial) {
+                output::line(
+                    format!(
+                        "{:>4.1} % {:>7.2}  {:>5}  {:<20} {:<16} {:>6.2} {:>8.2} {:>6.0} %",
+                        100.0 * kind.seconds / total,
+                        kind.seconds * 1e3,
+                        kind.steps,
+                        kind.label,
+                        kind.kernel,
+                        kind.bytes as f64 / kind.seconds / 1e9,
+                        kind.flops as f64 / kind.seconds / 1e9,
+                        100.0 * kind.best / kind.seconds
+                    ),
+                    0,
+                )?;
+            }
+        }
         Ok(())
     }
+
+    fn json(&self) -> serde_json::Value {
+        let passes = self.passes.iter().map(|Pass { plan, frame, times }| {
+            let kinds = kinds(plan, *frame, times, &self.ceilings, self.serial);
+            let steps = kinds.iter().map(|kind| {
+                json!({"step": kind.label, "kernel": kind.kernel, "steps": kind.steps, "seconds": kind.seconds,
+                       "bytes": kind.bytes, "flops": kind.flops, "best_seconds": kind.best})
+            });
+            json!({"pass": plan.name, "position": frame.position, "tokens": frame.tokens,
+                   "steps": steps.collect::<Vec<_>>()})
+        });
+        json!({"read_gbps": self.ceilings.read / 1e9, "f32_gflops": self.ceilings.flops / 1e9,
+               "int8_gops": self.ceilings.int8 / 1e9, "dispatch_us": self.ceilings.dispatch * 1e6,
+               "passes": passes.collect::<Vec<_>>()})
+    }
+}
+
+/// One row a pass, one bar a step.
+fn write_trace(path: &std::path::Path, profiled: &Profiled) -> Result<(), Failure> {
+    let mut events = Vec::new();
+    for (row, Pass { plan, frame, times }) in profiled.passes.iter().enumerate() {
+        events.push(json!({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": plan.name}}));
+        for time in times {
+            let step = &plan.steps[time.step];
+            events.push(json!({
+                "name": step.label, "cat": step.kernel.name, "ph": "X", "pid": 1, "tid": row,
+                "ts": time.start * 1e6, "dur": time.seconds * 1e6,
+                "args": {"kernel": step.kernel.name, "of": step.note, "bytes": step.cost.bytes(*frame),
+                         "flops": step.cost.flops(*frame)},
+            }));
+        }
+    }
+    let text = json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string();
+    let failed = |source| Error::Io { path: path.into(), source };
+    Ok(std::fs::write(path, text).map_err(failed)?)
 }

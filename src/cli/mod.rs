@@ -6,6 +6,7 @@ mod bench;
 mod chat;
 mod debug;
 mod devices;
+mod explain;
 #[cfg(feature = "fetch")]
 mod fetch;
 mod generate;
@@ -55,6 +56,8 @@ enum Command {
     Devices(devices::Devices),
     /// Measure a model's speed on this machine
     Bench(bench::Bench),
+    /// What a model does step by step, and how fast that could be
+    Explain(explain::Explain),
     /// Download a GGUF file from the Hugging Face hub
     #[cfg(feature = "fetch")]
     Fetch(fetch::Fetch),
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Explain(args) => args.run(),
         #[cfg(feature = "fetch")]
         Command::Fetch(args) => args.run(),
         Command::Debug(args) => args.run(),

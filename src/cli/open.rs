@@ -82,11 +82,7 @@ impl ModelFile {
         if let Some(context) = run.ctx.filter(|&context| context > trained) {
             log::warn!("a context of {context} is more than the {trained} tokens that the model was trained for");
         }
-        let kv = match run.kv {
-            Kv::F16 => KvFormat::F16,
-            Kv::F32 => KvFormat::F32,
-        };
-        let options = SessionOptions { context: run.ctx, kv, exact: run.exact, chunk: None };
+        let options = SessionOptions { context: run.ctx, kv: run.kv.into(), exact: run.exact, chunk: None };
         Ok(model.session(&options)?)
     }
 }
@@ -135,7 +131,8 @@ pub struct RunArgs {
     /// Element type of the KV cache
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f16")]
     pub kv: Kv,
-    /// Compute and cache in f32 throughout; the usual f16 cache moves a logit by less than 0.1
+    /// Compute and cache in f32 throughout; the usual f16 cache, and activations in bytes on some devices, move a logit
+    /// by less than 0.1
     #[arg(long)]
     pub exact: bool,
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)
@@ -149,8 +146,17 @@ pub enum Kv {
     F32,
 }
 
+impl From<Kv> for KvFormat {
+    fn from(kv: Kv) -> KvFormat {
+        match kv {
+            Kv::F16 => KvFormat::F16,
+            Kv::F32 => KvFormat::F32,
+        }
+    }
+}
+
 impl RunArgs {
-    fn gpu(&self) -> Result<Gpu, Failure> {
+    pub fn gpu(&self) -> Result<Gpu, Failure> {
         Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone() }))?)
     }
 }

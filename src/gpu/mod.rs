@@ -28,6 +28,8 @@ struct Inner {
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     /// The first error or loss that the device reported outside a call.
     trouble: Arc<Mutex<Option<Trouble>>>,
+    /// Whether buffers are made and written in name only.
+    outline: bool,
     /// Bytes written to buffers since the queue was last waited for.
     staged: AtomicU64,
 }
@@ -111,6 +113,7 @@ impl Gpu {
             kernels: Mutex::default(),
             trouble: Arc::default(),
             staged: AtomicU64::new(0),
+            outline: false,
         };
         Gpu { inner: Arc::new(inner) }
     }
@@ -143,8 +146,23 @@ impl Gpu {
             kernels: Mutex::default(),
             trouble: trouble.clone(),
             staged: AtomicU64::new(0),
+            outline: self.inner.outline,
         };
         Gpu { inner: Arc::new(inner) }
+    }
+
+    /// The same device, whose buffers from now on have no room and take no data: for planning a model without loading
+    /// it. What is planned so must not run.
+    pub fn outline(&self) -> Gpu {
+        let mut gpu = self.with_profile(self.inner.profile);
+        if let Some(inner) = Arc::get_mut(&mut gpu.inner) {
+            inner.outline = true;
+        }
+        gpu
+    }
+
+    pub(crate) fn is_outline(&self) -> bool {
+        self.inner.outline
     }
 
     /// The same device with a smaller binding limit, so that tests can split small tensors.

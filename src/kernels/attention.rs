@@ -98,6 +98,7 @@ pub fn attention(
     let buffers =
         [("q", &q.buffer), ("k_cache", &cache.k), ("v_cache", &cache.v), ("y", &y.buffer), ("parts", &splits.parts)];
     plan.step(label, &key, params, &buffers, grid, y)?;
+    plan.note(format!("{heads} heads of {head_size}, {kv_heads} kv heads, {:?}", cache.format));
     plan.cost(Cost {
         key_bytes: 2 * (kv_heads * head_size) as u64 * cache.format.bytes() as u64,
         key_flops: 4 * q.cols as u64,

@@ -19,6 +19,7 @@ pub fn embed(plan: &mut PlanBuilder, label: &str, table: &Weight, ids: &wgpu::Bu
         let mut buffers = part.buffers();
         buffers.extend([("ids", ids), ("y", &y.buffer)]);
         plan.step(label, &key, params, &buffers, Grid::lanes(blocks), y)?;
+        plan.note(format!("[{}, {}] {}", part.rows, table.cols, part.format.name()));
         plan.cost(Cost { token_bytes: part.bytes() / part.rows as u64, ..Cost::default() });
     }
     Ok(())

@@ -233,11 +233,13 @@ pub fn linear_with(
         let groups = part.rows.div_ceil(tile_rows);
         let grid = if rows == Rows::All { Grid::tiles(groups, tile_tokens) } else { Grid::once(groups) };
         plan.step(label, &key, params, &buffers, grid, y)?;
+        plan.note(format!("[{}, {}] {}", part.rows, w.cols, part.format.name()));
         plan.cost(Cost {
             weight_bytes: part.bytes(),
             token_bytes: x.stride() as u64 * 4,
             token_flops: 2 * part.rows as u64 * w.cols as u64,
             int8: x.element == Element::Q8,
+            single: rows == Rows::Last,
             ..Cost::default()
         });
     }

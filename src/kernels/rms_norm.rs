@@ -57,6 +57,7 @@ pub fn rms_norm(
     let grid = if rows == Rows::All { Grid::tiles(rows_per_token, 1) } else { Grid::once(rows_per_token) };
     let key = KernelKey::new(&[&["frame.wgsl", reduce(&plan.gpu), "rms_norm.wgsl"]]);
     plan.step(label, &key, params, &[("x", &x.buffer), ("gain", &gain.buffer), ("y", &y.buffer)], grid, y)?;
-    plan.cost(Cost { token_bytes: x.cols as u64 * 4, token_flops: x.cols as u64 * 4, ..Cost::default() });
+    let (bytes, single) = (x.cols as u64 * 4, rows == Rows::Last);
+    plan.cost(Cost { token_bytes: bytes, token_flops: bytes, single, ..Cost::default() });
     Ok(())
 }

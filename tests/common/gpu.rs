@@ -61,10 +61,16 @@ pub fn read_guarded(tensor: &Tensor, rows: u32) -> Vec<f32> {
     data
 }
 
-/// A random matrix on the GPU and its decoded weights [rows, cols].
-pub fn random_weight(gpu: &Gpu, format: Format, random: &mut Random, rows: u32, cols: u32) -> (Weight, Vec<f32>) {
+/// A random matrix [rows, cols], as a file holds it, and its decoded weights.
+pub fn random_bytes(format: Format, random: &mut Random, rows: u32, cols: u32) -> (Vec<u8>, Vec<f32>) {
     let bytes = random_weights(format, (rows * cols) as usize, 0.5, random);
     let mut floats = vec![0.0; (rows * cols) as usize];
     format.decode(&bytes, &mut floats);
+    (bytes, floats)
+}
+
+/// A random matrix on the GPU and its decoded weights [rows, cols].
+pub fn random_weight(gpu: &Gpu, format: Format, random: &mut Random, rows: u32, cols: u32) -> (Weight, Vec<f32>) {
+    let (bytes, floats) = random_bytes(format, random, rows, cols);
     (Weight::upload(gpu, format.name(), format, rows, cols, &bytes).unwrap(), floats)
 }
