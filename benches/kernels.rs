@@ -236,11 +236,11 @@ fn main() {
         };
         let keys = rounded(random.normals((context * width) as usize, 1.0));
         let values = rounded(random.normals((context * width) as usize, 1.0));
-        let room = || gpu().buffer("cache", (context * width * format.bytes()) as u64).expect("room for the cache");
+        let room = || gpu().buffer("cache", format.bytes((context * width) as u64)).expect("room for the cache");
         let fill = |floats: &[f32]| {
             let bytes: Vec<u8> = match format {
                 KvFormat::F32 => bytemuck::cast_slice(floats).to_vec(),
-                KvFormat::F16 => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+                _ => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
             };
             let buffer = room();
             gpu().upload(&buffer, [&bytes[..]]).expect("an upload");
@@ -267,7 +267,7 @@ fn main() {
         for (tokens, position) in [(1, 127), (1, 511), (1, 2047), (t, 0), (t, 1920)] {
             let keys_seen = tokens * position + tokens * (tokens + 1) / 2;
             let work = match tokens {
-                1 => Work::Bytes((2 * (position + 1) * width * format.bytes()) as f64),
+                1 => Work::Bytes((2 * format.bytes(((position + 1) * width) as u64)) as f64),
                 _ => Work::Flops(4.0 * (keys_seen * h * d) as f64),
             };
             let splits = Splits::new(gpu(), tokens, context, h, d).expect("room for parts");

@@ -64,7 +64,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
             let k_row = (key * params.kv_heads + kv_head) * n;
             score = vec4<f32>();
             for (var i = 0u; i < n; i++) {
-                let k = kv_unpack(k_cache[k_row + i]);
+                let k = key_at(k_row + i);
                 score.x += dot(query[i], k);
                 if (heads > 1u) { score.y += dot(query[n + i], k); }
                 if (heads > 2u) { score.z += dot(query[2u * n + i], k); }
@@ -84,7 +84,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
         if (part < parts_of_keys) {
             let here = min(GROUP, end - first);
             for (var i = part; i < here; i += parts_of_keys) {
-                let v = kv_unpack(v_cache[((first + i) * params.kv_heads + kv_head) * n + channel]);
+                let v = value_at(((first + i) * params.kv_heads + kv_head) * n + channel);
                 let w = weight[i];
                 sum0 += w.x * v;
                 sum1 += w.y * v;

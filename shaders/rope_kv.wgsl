@@ -22,13 +22,44 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> k_cache: array<Kv4>; // [context, KV, D]
 @group(0) @binding(8) var<storage, read_write> v_cache: array<Kv4>; // [context, KV, D]
 
+// What a head is.
+struct Kind {
+    is_query: bool,
+    is_value: bool,
+    is_normed: bool,
+}
+
 // Channel c of the head that begins at `row`, normed.
-fn channel(row: u32, c: u32, inverse: f32, is_query: bool, normed: bool) -> f32 {
+fn channel(row: u32, c: u32, inverse: f32, kind: Kind) -> f32 {
     let v = qkv[row + c];
-    if (!normed) {
+    if (!kind.is_normed) {
         return v;
     }
-    return v * inverse * select(k_gain[c], q_gain[c], is_query);
+    return v * inverse * select(k_gain[c], q_gain[c], kind.is_query);
+}
+
+// Four channels of a head as they go into attention: normed and turned, but values as they are.
+fn turned(row: u32, vector: u32, position: u32, inverse: f32, kind: Kind) -> vec4<f32> {
+    var y = vec4<f32>();
+    for (var i = 0u; i < 4u; i++) {
+        let c = vector * 4u + i;
+        let v = channel(row, c, inverse, kind);
+        y[i] = v;
+        if (!kind.is_value && c < params.pairs * 2u) {
+            var pair = c >> 1u;
+            var partner = c ^ 1u;
+            var is_first = (c & 1u) == 0u;
+            if (params.halves != 0u) {
+                is_first = c < params.pairs;
+                pair = select(c - params.pairs, c, is_first);
+                partner = select(pair, c + params.pairs, is_first);
+            }
+            let turn = angles[position * params.pairs + pair];
+            let other = channel(row, partner, inverse, kind);
+            y[i] = v * turn.x + select(other, -other, is_first) * turn.y;
+        }
+    }
+    return y;
 }
 
 @compute @workgroup_size(64)
@@ -42,45 +73,35 @@ fn rope_kv(@builtin(global_invocation_id) id: vec3<u32>) {
     let token = id.z;
     let position = frame.position + token;
     let row = token * params.qkv_stride + head * n * 4u;
-    let first = vector * 4u;
-    if (head >= params.heads + params.kv_heads) { // a value
-        let i = (position * params.kv_heads + head - params.heads - params.kv_heads) * n + vector;
-        v_cache[i] = kv_pack(vec4<f32>(qkv[row + first], qkv[row + first + 1u], qkv[row + first + 2u], qkv[row + first + 3u]));
-        return;
-    }
-
     let is_query = head < params.heads;
-    let normed = (params.normed & select(2u, 1u, is_query)) != 0u;
+    let is_value = head >= params.heads + params.kv_heads;
+    let kind = Kind(is_query, is_value, !is_value && (params.normed & select(2u, 1u, is_query)) != 0u);
     var inverse = 1.0;
-    if (normed) {
+    if (kind.is_normed) {
         var sum = 0.0;
         for (var c = 0u; c < n * 4u; c++) {
             sum += qkv[row + c] * qkv[row + c];
         }
         inverse = inverseSqrt(sum / f32(n * 4u) + params.eps);
     }
-    var y = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {
-        let c = first + i;
-        let v = channel(row, c, inverse, is_query, normed);
-        y[i] = v;
-        if (c < params.pairs * 2u) {
-            var pair = c >> 1u;
-            var partner = c ^ 1u;
-            var is_first = (c & 1u) == 0u;
-            if (params.halves != 0u) {
-                is_first = c < params.pairs;
-                pair = select(c - params.pairs, c, is_first);
-                partner = select(pair, c + params.pairs, is_first);
-            }
-            let turn = angles[position * params.pairs + pair];
-            let other = channel(row, partner, inverse, is_query, normed);
-            y[i] = v * turn.x + select(other, -other, is_first) * turn.y;
-        }
-    }
+    let y = turned(row, vector, position, inverse, kind);
     if (is_query) {
         q[token * params.q_stride + head * n + vector] = y;
+        return;
+    }
+    var most = 0.0; // of the block that shares a scale: each lane finds it by itself
+    if (KV_BLOCK > 1u) {
+        let first = vector / KV_BLOCK * KV_BLOCK;
+        for (var i = 0u; i < KV_BLOCK; i++) {
+            let v = abs(turned(row, first + i, position, inverse, kind));
+            most = max(most, max(max(v.x, v.y), max(v.z, v.w)));
+        }
+    }
+    let kv_head = (head - params.heads) % params.kv_heads;
+    let i = (position * params.kv_heads + kv_head) * n + vector;
+    if (is_value) {
+        put_value(i, y, most);
     } else {
-        k_cache[(position * params.kv_heads + head - params.heads) * n + vector] = kv_pack(y);
+        put_key(i, y, most);
     }
 }

@@ -87,6 +87,12 @@ impl Session {
         };
         let chunk = options.chunk.unwrap_or(if gpu.profile().lanes { 128 } else { 512 }).clamp(1, context);
         let kv = if options.exact { KvFormat::F32 } else { options.kv };
+        if kv == KvFormat::Q8_0 && !config.head_size.is_multiple_of(32) {
+            return Err(Error::Unsupported {
+                what: format!("a KV cache of q8_0 with heads of {}", config.head_size),
+                hint: "Its blocks have 32 channels of one head: take f16".into(),
+            });
+        }
         let caches = kv_caches(gpu, config, context, kv)?;
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let angles = Angles::upload(gpu, &rope, context)?;

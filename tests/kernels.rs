@@ -426,16 +426,39 @@ struct Cache {
 }
 
 fn room(gpu: &Gpu, context: u32, width: u32, format: KvFormat) -> KvCache {
-    let buffer = || gpu.buffer("cache", (context * width * format.bytes()) as u64).unwrap();
+    let buffer = || gpu.buffer("cache", format.bytes((context * width) as u64)).unwrap();
     KvCache { k: buffer(), v: buffer(), format }
 }
 
-/// The cache's numbers; what pack2x16float made of them where they are halves.
+/// The numbers that the cache holds.
 fn read_cache(gpu: &Gpu, buffer: &wgpu::Buffer, format: KvFormat) -> Vec<f32> {
     let bytes = block_on(gpu.read(buffer, 0, buffer.size())).unwrap();
     match format {
         KvFormat::F32 => bytemuck::pod_collect_to_vec(&bytes),
         KvFormat::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        KvFormat::Q8_0 => bytes
+            .chunks_exact(36)
+            .flat_map(|block| {
+                let scale = f32::from_le_bytes(block[32..].try_into().unwrap());
+                block[..32].iter().map(move |&q| q as i8 as f32 * scale)
+            })
+            .collect(),
+    }
+}
+
+/// The bytes of a cache that holds these numbers, nearly.
+fn cache_bytes(floats: &[f32], format: KvFormat) -> Vec<u8> {
+    match format {
+        KvFormat::F32 => bytemuck::cast_slice(floats).to_vec(),
+        KvFormat::F16 => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+        KvFormat::Q8_0 => floats
+            .chunks(32)
+            .flat_map(|block| {
+                let scale = block.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
+                let quants = block.iter().map(move |v| (v / scale).round() as i8 as u8);
+                quants.chain(scale.to_le_bytes()).collect::<Vec<_>>()
+            })
+            .collect(),
     }
 }
 
@@ -443,11 +466,7 @@ fn random_cache(gpu: &Gpu, random: &mut Random, context: u32, width: u32, format
     let cache = room(gpu, context, width, format);
     let fill = |buffer: &wgpu::Buffer, random: &mut Random| {
         let floats = random.normals((context * width) as usize, 1.0);
-        let bytes: Vec<u8> = match format {
-            KvFormat::F32 => bytemuck::cast_slice(&floats).to_vec(),
-            KvFormat::F16 => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
-        };
-        gpu.upload(buffer, [&bytes[..]]).unwrap();
+        gpu.upload(buffer, [&cache_bytes(&floats, format)[..]]).unwrap();
         let mut held = read_cache(gpu, buffer, format);
         held.truncate((context * width) as usize);
         held
@@ -470,8 +489,13 @@ fn rope_kv() {
         (1, 2, 1, 256, 256, 1e4, 9, 1.0),
     ];
     for pairing in [Pairing::Neighbours, Pairing::Halves] {
-        for (normed, format) in [(0, KvFormat::F32), (0, KvFormat::F16), (3, KvFormat::F32), (2, KvFormat::F16)] {
+        for (normed, format) in
+            [(0, KvFormat::F32), (0, KvFormat::F16), (3, KvFormat::F32), (2, KvFormat::F16), (3, KvFormat::Q8_0)]
+        {
             for (t, h, kv, d, dims, base, position, magnitude) in shapes {
+                if format == KvFormat::Q8_0 && d % 32 != 0 {
+                    continue; // refused by the session
+                }
                 let mut random = Random::new((d + normed) as u64);
                 let factors = random.normals(dims / 2, 0.2);
                 let inv_freq: Vec<f32> = (0..dims / 2)
@@ -505,13 +529,19 @@ fn rope_kv() {
                     kernels::rope_kv::rope_kv(plan, "q", &qkv, &angles, norms, kv, &q, &cache)
                 })
                 .and_then(|()| {
-                    let (abs, rel) = if format == KvFormat::F32 { (1e-5, 1e-5) } else { (1e-6, 2e-3) };
+                    let want_k = turned(&k_floats, kv, k_gain.as_deref());
+                    let most = want_k.iter().chain(&v_floats).fold(0.0f32, |most, v| most.max(v.abs()));
+                    let (abs, rel) = match format {
+                        KvFormat::F32 => (1e-5, 1e-5),
+                        KvFormat::F16 => (1e-6, 2e-3),
+                        KvFormat::Q8_0 => (most * (0.502 / 127.0), 0.0), // half a step
+                    };
                     close("q", &read_guarded(&q, t), &turned(&q_floats, h, q_gain.as_deref()), 1e-5, 1e-5)?;
                     let stored = |buffer| -> Vec<f32> {
                         let first = (position * width) as usize;
                         read_cache(gpu(), buffer, format)[first..first + (t * width) as usize].to_vec()
                     };
-                    close("k", &stored(&cache.k), &turned(&k_floats, kv, k_gain.as_deref()), abs, rel)?;
+                    close("k", &stored(&cache.k), &want_k, abs, rel)?;
                     close("v", &stored(&cache.v), &v_floats, abs, rel)?;
                     let before = &read_cache(gpu(), &cache.k, format)[..(position * width) as usize];
                     if before.iter().any(|v| *v != 0.0) { Err("earlier keys were written".into()) } else { Ok(()) }
@@ -545,8 +575,11 @@ fn attention() {
         (5, 6, 2, 32, 126, 64),
     ];
     for (profile, gpu) in profiles() {
-        for format in [KvFormat::F32, KvFormat::F16] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
             for (t, h, kv, d, position, split) in shapes {
+                if format == KvFormat::Q8_0 && d % 32 != 0 {
+                    continue; // refused by the session
+                }
                 let context = position + t;
                 let mut random = Random::new((t * h * d + position) as u64);
                 let cache = random_cache(&gpu, &mut random, context, kv * d, format);

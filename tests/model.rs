@@ -12,7 +12,7 @@ use peregrine::formats::Format;
 use peregrine::gguf::{Array, Value};
 use peregrine::model::Architecture;
 use peregrine::reference::{ReferenceModel, ops};
-use peregrine::{Error, Gguf, Gpu, Model, Session, SessionOptions, block_on};
+use peregrine::{Error, Gguf, Gpu, KvFormat, Model, Profile, Session, SessionOptions, block_on};
 use std::path::Path;
 
 impl Engine for Session {
@@ -85,6 +85,56 @@ fn smollm2_with_the_defaults() {
         Ok(Box::new(session.map_err(|e| chain(&e))?))
     };
     Loader { load: &load, tolerance: 0.1, margin: 0.3 }.smollm2(32);
+}
+
+/// Lighter caches and activations in bytes against the exact path: the divergence of what they make of the same tokens.
+#[test]
+fn lighter_paths_stay_close_on_smollm2() {
+    let Some(path) = common::data("fetched/SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(reference) = common::json("smollm2_reference.json") else { return };
+    let gguf = Gguf::open(&path).unwrap();
+    let prompts: Vec<Vec<u32>> =
+        reference["prompts"].as_array().unwrap().iter().map(|case| common::ids(&case["token_ids"])).collect();
+    // logits of every position, each decoded by itself
+    let decode = |gpu: &Gpu, options: SessionOptions| -> Vec<Vec<f32>> {
+        let mut session = open(gpu, &gguf, &options).unwrap();
+        let mut all = Vec::new();
+        for ids in &prompts {
+            session.truncate(0);
+            for &id in ids.iter().take(24) {
+                all.push(Engine::append(&mut session, &[id]).unwrap());
+            }
+        }
+        all
+    };
+    let divergence = |p: &[f32], q: &[f32]| -> f64 {
+        let log_softmax = |x: &[f32]| -> Vec<f64> {
+            let most = x.iter().fold(f32::MIN, |most, v| most.max(*v)) as f64;
+            let sum: f64 = x.iter().map(|v| (*v as f64 - most).exp()).sum();
+            x.iter().map(|v| *v as f64 - most - sum.ln()).collect()
+        };
+        let (p, q) = (log_softmax(p), log_softmax(q));
+        p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
+    };
+    let options = |kv, exact| SessionOptions { context: Some(256), kv, exact, chunk: None };
+    let wanted = decode(gpu(), options(KvFormat::F32, true));
+    let floats = Profile { int8: false, ..gpu().profile() };
+    let bytes = Profile { lanes: true, eights: false, int8: true, ..floats };
+    let mut table = Table::new("lighter paths");
+    for (name, profile, kv, limit) in [
+        ("f16 cache", floats, KvFormat::F16, 1e-5),
+        ("q8_0 cache", floats, KvFormat::Q8_0, 1e-3),
+        ("activations in bytes", bytes, KvFormat::F32, 1e-3),
+        ("activations in bytes, q8_0 cache", bytes, KvFormat::Q8_0, 2e-3),
+    ] {
+        let got = decode(&gpu().with_profile(profile), options(kv, false));
+        let mean = wanted.iter().zip(&got).map(|(p, q)| divergence(p, q)).sum::<f64>() / got.len() as f64;
+        println!("{name}: mean KL divergence {mean:.2e} over {} positions", got.len());
+        let outcome =
+            if (0.0..limit).contains(&mean.abs()) { Ok(()) } else { Err(format!("{mean:.2e} of {limit:.0e}")) };
+        table.row(name, outcome);
+    }
+    table.finish();
 }
 
 fn reference_logits(gguf: &Gguf, ids: &[u32]) -> Vec<f32> {

@@ -13,7 +13,11 @@ type Fields = &'static [(&'static str, &'static str)];
 /// Every pipeline that the crate can make, and the params that Rust gives it.
 fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let reduces = ["reduce/shared.wgsl", "reduce/subgroup.wgsl"];
-    let kvs = ["kv/f16.wgsl", "kv/f32.wgsl"];
+    let kvs: [(&[&str], &[&str]); 3] = [
+        (&["kv/f16.wgsl", "kv/read.wgsl"], &["kv/f16.wgsl", "kv/write.wgsl"]),
+        (&["kv/f32.wgsl", "kv/read.wgsl"], &["kv/f32.wgsl", "kv/write.wgsl"]),
+        (&["kv/q8_0.wgsl", "kv/q8_0_read.wgsl"], &["bytes.wgsl", "kv/q8_0.wgsl", "kv/q8_0_write.wgsl"]),
+    ];
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
@@ -27,14 +31,14 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
     }
-    for kv in kvs {
-        let shared = ["frame.wgsl", kv, "attend/params.wgsl"];
+    for (reading, writing) in kvs {
+        let shared = [&["frame.wgsl"], reading, &["attend/params.wgsl"]].concat();
         let fields = attention::AttentionParams::FIELDS;
         reduces.iter().for_each(|reduce| add(&[&shared, &[reduce, "attention.wgsl"]], fields));
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
             add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
         }
-        add(&[&["frame.wgsl", kv, "rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
+        add(&[&["frame.wgsl"], writing, &["rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
     }
     let floats: [&[&str]; 2] =
         [&["operand/f32.wgsl", "operand/dot.wgsl"], &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"]];
@@ -185,6 +189,10 @@ fn one_function_name_has_one_text() {
         "values_at",
         "dots",
         "put",
+        "key_at",
+        "value_at",
+        "put_key",
+        "put_value",
     ];
     let mut texts: std::collections::HashMap<String, (&str, String)> = Default::default();
     let mut wrong = Vec::new();

@@ -15,14 +15,14 @@ struct Eight {
 
 fn keys_at(i: u32, lane: Lane) -> Eight {
     return Eight(
-        kv_unpack(k_cache[i]), kv_unpack(k_cache[i + 1u]), kv_unpack(k_cache[i + 2u]), kv_unpack(k_cache[i + 3u]),
-        kv_unpack(k_cache[i + 4u]), kv_unpack(k_cache[i + 5u]), kv_unpack(k_cache[i + 6u]), kv_unpack(k_cache[i + 7u]),
+        key_at(i), key_at(i + 1u), key_at(i + 2u), key_at(i + 3u),
+        key_at(i + 4u), key_at(i + 5u), key_at(i + 6u), key_at(i + 7u),
     );
 }
 
 fn values_at(i: u32, lane: Lane) -> Eight {
     return Eight(
-        kv_unpack(v_cache[i]), kv_unpack(v_cache[i + 1u]), kv_unpack(v_cache[i + 2u]), kv_unpack(v_cache[i + 3u]),
-        kv_unpack(v_cache[i + 4u]), kv_unpack(v_cache[i + 5u]), kv_unpack(v_cache[i + 6u]), kv_unpack(v_cache[i + 7u]),
+        value_at(i), value_at(i + 1u), value_at(i + 2u), value_at(i + 3u),
+        value_at(i + 4u), value_at(i + 5u), value_at(i + 6u), value_at(i + 7u),
     );
 }

@@ -16,8 +16,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<storage, read> q: array<vec4<f32>>;           // [T, H, D]
-@group(0) @binding(3) var<storage, read> k_cache: array<Kv4>;           // [context, KV, D]
-@group(0) @binding(4) var<storage, read> v_cache: array<Kv4>;           // [context, KV, D]
+@group(0) @binding(3) var<storage, read> k_cache: array<Kv4>;           // [context, KV, D], as kv/ tells
+@group(0) @binding(4) var<storage, read> v_cache: array<Kv4>;           // [context, KV, D], as kv/ tells
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;     // [T, H, D]
 @group(0) @binding(6) var<storage, read_write> parts: array<vec4<f32>>; // [T, H, splits, D / 4 + 1]: sums; largest score, total
 

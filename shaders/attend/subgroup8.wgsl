@@ -22,9 +22,9 @@ fn spread(v: vec4<f32>) -> Eight {
 }
 
 fn keys_at(i: u32, lane: Lane) -> Eight {
-    return spread(kv_unpack(k_cache[i + lane.subgroup_lane]));
+    return spread(key_at(i + lane.subgroup_lane));
 }
 
 fn values_at(i: u32, lane: Lane) -> Eight {
-    return spread(kv_unpack(v_cache[i + lane.subgroup_lane]));
+    return spread(value_at(i + lane.subgroup_lane));
 }

@@ -130,7 +130,7 @@ fn memory(weights: u64, config: &Config, context: Option<u32>) -> Value {
     };
     let blocks = 0..config.block_count as usize;
     let kv_width: u64 = blocks.clone().map(|b| config.kv_length(b) as u64).sum();
-    let kv = |format: KvFormat| 2 * kv_width * context as u64 * format.bytes() as u64;
+    let kv = |format: KvFormat| 2 * context as u64 * format.bytes(kv_width);
     // As model/state.rs allots them: blocks of equal widths share theirs; one set for prefill, one for a single token.
     let widths: BTreeSet<(u32, u32, u32)> =
         blocks.map(|b| (config.q_length(b), config.kv_length(b), config.feed_forward[b])).collect();

@@ -144,6 +144,8 @@ pub struct RunArgs {
 pub enum Kv {
     F16,
     F32,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 impl From<Kv> for KvFormat {
@@ -151,6 +153,7 @@ impl From<Kv> for KvFormat {
         match kv {
             Kv::F16 => KvFormat::F16,
             Kv::F32 => KvFormat::F32,
+            Kv::Q8_0 => KvFormat::Q8_0,
         }
     }
 }

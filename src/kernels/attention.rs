@@ -84,7 +84,7 @@ pub fn attention(
         merged: 0,
         scale: 1.0 / (head_size as f32).sqrt(),
     };
-    let shared = ["frame.wgsl", cache.format.file(), "attend/params.wgsl"];
+    let shared = [&["frame.wgsl"], cache.format.reading(), &["attend/params.wgsl"]].concat();
     let tiles = Grid { keys: splits.keys, rows_per_token: 1, ..Grid::default() };
     let (key, grid) = if profile.lanes {
         let spread = if profile.eights { "attend/subgroup8.wgsl" } else { "attend/direct.wgsl" };
@@ -100,7 +100,7 @@ pub fn attention(
     plan.step(label, &key, params, &buffers, grid, y)?;
     plan.note(format!("{heads} heads of {head_size}, {kv_heads} kv heads, {:?}", cache.format));
     plan.cost(Cost {
-        key_bytes: 2 * (kv_heads * head_size) as u64 * cache.format.bytes() as u64,
+        key_bytes: 2 * cache.format.bytes((kv_heads * head_size) as u64),
         key_flops: 4 * q.cols as u64,
         ..Cost::default()
     });

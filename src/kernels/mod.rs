@@ -22,20 +22,35 @@ pub enum KvFormat {
     #[default]
     F16,
     F32,
+    /// Bytes with a scale for each 32 channels; heads must be multiples of 32.
+    Q8_0,
 }
 
 impl KvFormat {
-    pub fn bytes(self) -> u32 {
+    /// Bytes that so many channels take.
+    pub fn bytes(self, channels: u64) -> u64 {
         match self {
-            KvFormat::F16 => 2,
-            KvFormat::F32 => 4,
+            KvFormat::F16 => channels * 2,
+            KvFormat::F32 => channels * 4,
+            KvFormat::Q8_0 => channels / 32 * 36,
         }
     }
 
-    fn file(self) -> &'static str {
+    /// The files that define `key_at` and `value_at`.
+    fn reading(self) -> &'static [&'static str] {
         match self {
-            KvFormat::F16 => "kv/f16.wgsl",
-            KvFormat::F32 => "kv/f32.wgsl",
+            KvFormat::F16 => &["kv/f16.wgsl", "kv/read.wgsl"],
+            KvFormat::F32 => &["kv/f32.wgsl", "kv/read.wgsl"],
+            KvFormat::Q8_0 => &["kv/q8_0.wgsl", "kv/q8_0_read.wgsl"],
+        }
+    }
+
+    /// The files that define `put_key` and `put_value`.
+    fn writing(self) -> &'static [&'static str] {
+        match self {
+            KvFormat::F16 => &["kv/f16.wgsl", "kv/write.wgsl"],
+            KvFormat::F32 => &["kv/f32.wgsl", "kv/write.wgsl"],
+            KvFormat::Q8_0 => &["bytes.wgsl", "kv/q8_0.wgsl", "kv/q8_0_write.wgsl"],
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn rope_kv(
         normed: norms.q.is_some() as u32 | (norms.k.is_some() as u32) << 1,
         eps: norms.eps,
     };
-    let key = KernelKey::new(&[&["frame.wgsl", cache.format.file(), "rope_kv.wgsl"]]);
+    let key = KernelKey::new(&[&["frame.wgsl"], cache.format.writing(), &["rope_kv.wgsl"]]);
     let gain = |norm: Option<&Vector>| norm.map_or(&angles.buffer, |norm| &norm.buffer).clone();
     let (q_gain, k_gain) = (gain(norms.q), gain(norms.k));
     let buffers = [

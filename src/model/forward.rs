@@ -110,7 +110,7 @@ fn feed_forward(
 /// Floats to bytes, if the matrix wants bytes.
 fn in_bytes(plan: &mut PlanBuilder, label: &str, x: &Operand, w: &Weight) -> Result<()> {
     match &x.bytes {
-        Some(bytes) if w.is_quantized() => quantize(plan, label, &x.floats, bytes),
+        Some(bytes) if std::ptr::eq(x.of(w), bytes) => quantize(plan, label, &x.floats, bytes),
         _ => Ok(()),
     }
 }

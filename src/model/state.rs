@@ -101,7 +101,7 @@ impl Activations {
 /// A cache for every block, `context` positions each.
 pub fn kv_caches(gpu: &Gpu, config: &Config, context: u32, format: KvFormat) -> Result<Vec<KvCache>> {
     let cache = |b: usize| {
-        let bytes = context as u64 * config.kv_length(b) as u64 * format.bytes() as u64;
+        let bytes = context as u64 * format.bytes(config.kv_length(b) as u64);
         let k = gpu.buffer(&format!("blk.{b} keys for a context of {context}"), bytes)?;
         let v = gpu.buffer(&format!("blk.{b} values for a context of {context}"), bytes)?;
         Ok(KvCache { k, v, format })
