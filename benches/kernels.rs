@@ -144,7 +144,7 @@ fn main() {
             || check(&y, 1, &want[..n as usize], 2e-3),
         );
         if w.is_quantized() && gpu().profile().lanes {
-            let bytes = Tensor::of(gpu(), "bytes", 1, k, Element::Q8).expect("room for bytes");
+            let bytes = Tensor::of(gpu(), "bytes", 1, k, Element::Bytes).expect("room for bytes");
             let mut plan = PlanBuilder::new(gpu(), 1);
             kernels::quantize::quantize(&mut plan, "bytes", &x, &bytes).expect("a valid step");
             let plan = plan.finish("bytes").expect("a valid plan");
@@ -206,7 +206,7 @@ fn main() {
         |plan, _| kernels::swiglu::swiglu(plan, "y", &gate_up, &y),
         || check(&y, t, &ops::swiglu(&a, &b), 1e-4),
     );
-    let in_bytes = Tensor::of(gpu(), "bytes", t, c, Element::Q8).expect("room for bytes");
+    let in_bytes = Tensor::of(gpu(), "bytes", t, c, Element::Bytes).expect("room for bytes");
     bench.run(
         "quantize [128, 1536]",
         frame(0, t),

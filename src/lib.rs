@@ -83,7 +83,7 @@ pub mod web;
 pub use error::{Error, Result};
 pub use generate::{GenerateOptions, Generation, Stop};
 pub use gguf::Gguf;
-pub use gpu::{Gpu, GpuCard, GpuOptions, Profile};
+pub use gpu::{Gpu, GpuCard, GpuOptions, Matrix, Profile};
 pub use kernels::KvFormat;
 pub use model::{Config, Model};
 #[cfg(not(target_arch = "wasm32"))]

@@ -234,13 +234,15 @@ struct Draft {
 pub struct PlanBuilder {
     pub gpu: Gpu,
     pub max_tokens: u32,
+    /// Only kernels that compute in f32 throughout.
+    pub exact: bool,
     drafts: Vec<Draft>,
     arena: Vec<u8>,
 }
 
 impl PlanBuilder {
     pub fn new(gpu: &Gpu, max_tokens: u32) -> PlanBuilder {
-        PlanBuilder { gpu: gpu.clone(), max_tokens, drafts: Vec::new(), arena: Vec::new() }
+        PlanBuilder { gpu: gpu.clone(), max_tokens, exact: false, drafts: Vec::new(), arena: Vec::new() }
     }
 
     /// Adds a step. `buffers` names every binding but `params` and `frame`, as the shader does and in its order;

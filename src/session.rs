@@ -33,6 +33,7 @@ pub struct SessionOptions {
 pub struct Session {
     model: Model,
     context: u32,
+    exact: bool,
     /// All tokens so far; as many as there are positions in use.
     tokens: Vec<u32>,
     caches: Vec<KvCache>,
@@ -96,16 +97,17 @@ impl Session {
         let caches = kv_caches(gpu, config, context, kv)?;
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let angles = Angles::upload(gpu, &rope, context)?;
-        let int8 = gpu.profile().int8 && !options.exact;
-        let stage = |name, tokens, int8| Stage::new(model, &angles, &caches, context, name, tokens, Rows::Last, int8);
-        let decode = stage("decode", 1, int8)?;
-        let prefill = stage("prefill", chunk, false)?; // bytes gain nothing over floats where weights are used often
+        let exact = options.exact;
+        let stage = |name, tokens| Stage::new(model, &angles, &caches, context, name, tokens, Rows::Last, exact);
+        let decode = stage("decode", 1)?;
+        let prefill = stage("prefill", chunk)?;
         let greedy = Greedy::new(model, &decode, &prefill)?;
         let logits_staging = staging(gpu, "logits read back", decode.activations.logits.stride() as u64 * 4);
         let model = model.clone();
         Ok(Session {
             model,
             context,
+            exact,
             tokens: Vec::new(),
             caches,
             angles,
@@ -215,7 +217,7 @@ impl Session {
                 "all logits",
                 chunk,
                 Rows::All,
-                false,
+                self.exact,
             )?);
         }
         let Some(stage) = &self.all else { return Ok(()) };
@@ -309,13 +311,15 @@ impl Stage {
         name: &'static str,
         tokens: u32,
         logits: Rows,
-        int8: bool,
+        exact: bool,
     ) -> Result<Stage> {
         let gpu = model.gpu();
+        let int8 = gpu.profile().int8 && !exact && tokens == 1; // bytes gain nothing where weights are used often
         let logit_rows = if logits == Rows::All { tokens } else { 1 };
         let (config, weights) = (model.config(), model.weights());
         let activations = Activations::new(gpu, config, weights, tokens, context, logit_rows, int8)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
+        plan.exact = exact;
         forward(&mut plan, config, weights, angles, caches, &activations, logits)?;
         Ok(Stage { plan: plan.finish(name)?, activations })
     }

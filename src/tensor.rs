@@ -3,15 +3,15 @@
 use crate::error::Result;
 use crate::gpu::Gpu;
 
-/// Words of a block of 32 activations in bytes: eight words of them, scale, scale * sum, two unused.
-const Q8_WORDS: u32 = 12;
+/// Words of a block of 32 activations in bytes: eight words of high bytes, eight of low ones, scale, scale * sum, two unused.
+const BLOCK_WORDS: u32 = 20;
 
 /// How activations lie in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     F32,
-    /// Signed bytes with a scale for each block of 32: shaders/operand/q8.wgsl.
-    Q8,
+    /// Two signed bytes each, with a scale for every block of 32: shaders/operand/bytes.wgsl.
+    Bytes,
 }
 
 /// Rows of activations, [rows, cols]. Rows lie `stride` words apart: `cols` rounded up to whole blocks of 32.
@@ -61,14 +61,14 @@ impl Tensor {
                 let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
                 floats.chunks(stride).flat_map(|row| &row[..cols]).copied().collect()
             }
-            Element::Q8 => {
-                let block = Q8_WORDS as usize * 4;
+            Element::Bytes => {
+                let block = BLOCK_WORDS as usize * 4;
                 let blocks = bytes.chunks(stride * 4).flat_map(|row| row.chunks(block).enumerate());
                 blocks
                     .flat_map(|(i, block)| {
-                        let scale = f32::from_le_bytes([block[32], block[33], block[34], block[35]]);
-                        let values = block[..(cols - i * 32).min(32)].iter();
-                        values.map(move |&q| q as i8 as f32 * scale)
+                        let scale = f32::from_le_bytes([block[64], block[65], block[66], block[67]]);
+                        let values = block[..(cols - i * 32).min(32)].iter().zip(&block[32..64]);
+                        values.map(move |(&high, &low)| (high as i8 as f32 + low as i8 as f32 / 254.0) * scale)
                     })
                     .collect()
             }
@@ -79,6 +79,6 @@ impl Tensor {
 fn stride(cols: u32, element: Element) -> u32 {
     match element {
         Element::F32 => cols.next_multiple_of(32),
-        Element::Q8 => cols.div_ceil(32) * Q8_WORDS,
+        Element::Bytes => cols.div_ceil(32) * BLOCK_WORDS,
     }
 }

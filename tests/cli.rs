@@ -547,8 +547,9 @@ fn inspect_devices_bench_and_debug() {
     assert!(built_in.contains("vocabulary      2048") && !built_in.contains('\u{1b}'), "{built_in}");
     // the activations are reckoned as the engine allots them: one set for a pass of 512 tokens, one for a token
     let gpu = common::gpu::gpu();
-    let config = peregrine::Config::from_gguf(&peregrine::Gguf::open(&tales).unwrap()).unwrap();
-    let allotted: u64 = [512, 1].iter().map(|&tokens| activation_bytes(gpu, &config, tokens)).sum();
+    let gguf = peregrine::Gguf::open(&tales).unwrap();
+    let model = peregrine::block_on(peregrine::Model::load(gpu, &gguf, |_, _| {})).unwrap();
+    let allotted: u64 = [512, 1].iter().map(|&tokens| activation_bytes(gpu, &model, tokens)).sum();
     let reckoned = card["memory"]["activations_bytes"].as_u64().unwrap();
     assert!(reckoned.abs_diff(allotted) < 64, "{reckoned} reckoned, {allotted} allotted"); // small buffers are padded
 
@@ -568,8 +569,36 @@ fn inspect_devices_bench_and_debug() {
         assert!(bench[figure].as_f64().unwrap() > 0.0, "{figure}: {bench}");
     }
 
+    // where the time goes: every step of both passes, and as a trace
+    let trace = TempFile::new("trace.json", "");
+    let args = ["bench", &tales, "-p", "8", "-n", "4", "--runs", "1", "--json", "--trace", trace.path()];
+    let profile = &json_of(&args).unwrap()["profile"];
+    assert!(profile["read_gbps"].as_f64().unwrap() > 0.0 && profile["dispatch_us"].as_f64().unwrap() > 0.0);
+    let steps = |pass: &Json| pass["steps"].as_array().unwrap().iter().map(|s| s["steps"].as_u64().unwrap()).sum::<u64>();
+    let passes = profile["passes"].as_array().unwrap();
+    let counts: Vec<_> = passes.iter().map(|pass| (pass["pass"].as_str().unwrap(), steps(pass))).collect();
+    assert!(counts.iter().any(|&(name, _)| name == "prefill") && counts.iter().any(|&(name, _)| name == "decode"));
+    let events: Json = serde_json::from_str(&std::fs::read_to_string(trace.path()).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let bars = events.iter().filter(|event| event["ph"] == "X").count() as u64;
+    assert_eq!(bars, counts.iter().map(|&(_, steps)| steps).sum::<u64>(), "{counts:?}");
+    let shown = text(&run(&["bench", &tales, "-p", "8", "-n", "4", "--runs", "1", "--profile"]).stdout);
+    assert!(shown.contains("matvec") || shown.contains("matmul"), "{shown}");
+
+    // a described device: the time follows from bytes and operations
+    let explain = |gbps: &str| text(&run(&["explain", &tales, "--gbps", gbps, "--tflops", "1000", "--dispatch-us", "0"]).stdout);
+    let speed = |shown: &str| -> f64 {
+        let line = shown.lines().find(|line| line.contains("tokens/s")).expect("a total");
+        line.rsplit_once(", ").unwrap().1.trim_end_matches(" tokens/s").parse().unwrap()
+    };
+    let (slow, fast) = (explain("1"), explain("100"));
+    assert!(slow.contains("blk.0.attn_qkv") && slow.contains("Q8_0"), "{slow}");
+    let ratio = speed(&fast) / speed(&slow);
+    assert!((90.0..110.0).contains(&ratio), "a hundred times the bandwidth, {ratio} times the speed");
+    assert_eq!(run(&["explain", &tales, "--gbps", "1"]).status.code(), Some(2), "--tflops belongs to it");
+
     let plan = text(&run(&["debug", "plan", &tales]).stdout);
-    assert!(plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_down"), "{plan}");
+    assert!(plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_residual"), "{plan}");
     let compare = run(&["debug", "compare", &tales, "--prompt", "Once"]);
     assert!(compare.status.success() && text(&compare.stdout).contains("agree"), "{}", text(&compare.stdout));
     let strict = run(&["debug", "compare", &tales, "--prompt", "Once", "--tolerance", "1e-12"]);
@@ -577,23 +606,20 @@ fn inspect_devices_bench_and_debug() {
     assert!(text(&strict.stderr).contains("steps differ, the first is "), "{}", text(&strict.stderr));
 }
 
-fn activation_bytes(gpu: &peregrine::Gpu, config: &peregrine::Config, tokens: u32) -> u64 {
-    let all = peregrine::model::state::Activations::new(gpu, config, tokens, 1).unwrap();
+fn activation_bytes(gpu: &peregrine::Gpu, model: &peregrine::Model, tokens: u32) -> u64 {
+    let (config, weights) = (model.config(), model.weights());
+    let all = peregrine::model::state::Activations::new(gpu, config, weights, tokens, 1, 1, false).unwrap();
     let block = &all.block[0]; // all blocks of this model share one
     let tensors = [
         &all.x,
-        &all.normed,
-        &all.branch,
+        &all.normed.floats,
+        &all.last,
         &all.logits,
+        &block.qkv,
         &block.q,
-        &block.k,
-        &block.q_normed,
-        &block.k_normed,
-        &block.v,
-        &block.attn,
-        &block.gate,
-        &block.up,
-        &block.swiglu,
+        &block.attn.floats,
+        &block.gate_up,
+        &block.swiglu.floats,
     ];
     all.ids.size() + tensors.iter().map(|tensor| tensor.buffer.size()).sum::<u64>()
 }

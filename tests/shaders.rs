@@ -42,14 +42,19 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     }
     let floats: [&[&str]; 2] =
         [&["operand/f32.wgsl", "operand/dot.wgsl"], &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"]];
-    let bytes: &[&str] = &["operand/q8.wgsl"];
+    let bytes: &[&str] = &["operand/bytes.wgsl"];
     let finishes: [&[&str]; 6] = [
         &["finish/store.wgsl"],
         &["finish/add.wgsl"],
         &["silu.wgsl", "finish/swiglu.wgsl"],
         &["finish/add_norm.wgsl"],
-        &["bytes.wgsl", "silu.wgsl", "finish/swiglu_q8.wgsl"],
-        &["bytes.wgsl", "finish/add_norm_q8.wgsl"],
+        &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"],
+        &["bytes.wgsl", "finish/add_norm_bytes.wgsl"],
+    ];
+    let matrices: [&[&str]; 3] = [
+        &["matrix/emulated.wgsl"],
+        &["matrix/float8.wgsl", "matrix/subgroup.wgsl"],
+        &["matrix/half16.wgsl", "matrix/subgroup.wgsl"],
     ];
     for format in Format::ALL {
         let files = shaders::format_files(format);
@@ -66,6 +71,9 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
                 }
                 if i < 3 && input == "input/plain.wgsl" {
                     add(&[files, &shared, floats[0], finish, &["matmul.wgsl"]], fields);
+                    for matrix in matrices {
+                        add(&[matrix, files, &shared, floats[0], finish, &["matmul_matrix.wgsl"]], fields);
+                    }
                     for operand in floats {
                         add(&[files, &shared, operand, finish, &["matmul_lane.wgsl"]], fields);
                     }
@@ -193,6 +201,13 @@ fn one_function_name_has_one_text() {
         "value_at",
         "put_key",
         "put_value",
+        "number",
+        "subgroup_of",
+        "load_a",
+        "load_b",
+        "load_c",
+        "multiply_add",
+        "store_c",
     ];
     let mut texts: std::collections::HashMap<String, (&str, String)> = Default::default();
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-// x as f32, read as it is by every lane. operand/f32_subgroup8.wgsl and operand/q8.wgsl define the same names.
+// x as f32, read as it is by every lane. operand/f32_subgroup8.wgsl and operand/bytes.wgsl define the same names.
 
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>; // [T, K]
 

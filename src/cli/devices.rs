@@ -2,7 +2,7 @@
 
 use super::{Failure, output};
 use clap::Args;
-use peregrine::{Gpu, GpuCard, GpuOptions, block_on};
+use peregrine::{Matrix, Gpu, GpuCard, GpuOptions, block_on};
 use serde_json::{Value, json};
 
 #[derive(Args)]
@@ -39,6 +39,7 @@ fn object(card: &GpuCard) -> Value {
         "f16": card.f16,
         "subgroups": card.subgroups,
         "subgroup_size": [card.subgroup_size.0, card.subgroup_size.1],
+        "matrix": card.matrix.map(|matrix| format!("{matrix:?}")),
         "max_buffer_bytes": limits.max_buffer_size,
         "max_binding_bytes": limits.max_storage_buffer_binding_size,
         "max_workgroup_bytes": limits.max_compute_workgroup_storage_size,
@@ -61,7 +62,12 @@ fn print(card: &GpuCard, chosen: usize) -> std::io::Result<()> {
     output::line(format!("{mark} {}: {}", card.index, console::style(&card.name).bold()), 5)?;
     let line = |name: &str, text: String| output::line(format!("     {name:<12}{text}"), 17);
     line("backend", format!("{:?}, driver {}", card.backend, card.driver))?;
-    line("shaders", format!("{}, {subgroups}", if card.f16 { "f16" } else { "no f16" }))?;
+    let matrix = match card.matrix {
+        Some(Matrix::Half16) => "matrices of 16 x 16 halves",
+        Some(Matrix::Float8) => "matrices of 8 x 8 floats",
+        Some(Matrix::Emulated) | None => "no matrix hardware",
+    };
+    line("shaders", format!("{}, {subgroups}, {matrix}", if card.f16 { "f16" } else { "no f16" }))?;
     let (buffer, binding) = (size(limits.max_buffer_size), size(limits.max_storage_buffer_binding_size));
     line("buffers", format!("up to {buffer}, {binding} in one binding"))?;
     let shared = limits.max_compute_workgroup_storage_size >> 10;

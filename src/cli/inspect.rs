@@ -134,10 +134,12 @@ fn memory(weights: u64, config: &Config, context: Option<u32>) -> Value {
     // As model/state.rs allots them: blocks of equal widths share theirs; one set for prefill, one for a single token.
     let widths: BTreeSet<(u32, u32, u32)> =
         blocks.map(|b| (config.q_length(b), config.kv_length(b), config.feed_forward[b])).collect();
-    let per_block: u64 = widths.iter().map(|&(q, kv, f)| 3 * (q as u64 + kv as u64 + f as u64)).sum();
-    let per_token = 3 * config.embedding_length as u64 + per_block + 1; // and the token's id
-    let tokens = PASS.min(context) as u64 + 1;
-    let activations = 4 * (tokens * per_token + 2 * config.vocab_size as u64);
+    // src/model/state.rs, once for a pass of many tokens and once for a pass of one; a few small buffers are left out
+    let (c, vocab) = (config.embedding_length as u64, config.vocab_size as u64);
+    let per_token: u64 = widths.iter().map(|&(q, kv, f)| 3 * q as u64 + 2 * kv as u64 + f as u64).sum();
+    let once: u64 = widths.iter().map(|&(.., f)| 2 * f as u64).sum();
+    let set = |tokens: u64| 4 * (tokens * (1 + 2 * c + per_token) + once + c + vocab);
+    let activations = set(PASS.min(context) as u64) + set(1);
     json!({
         "context": context,
         "weights_bytes": weights,

@@ -3,17 +3,55 @@
 use crate::error::{Error, Result};
 
 /// Features that are used where they exist; none is needed.
-pub(super) const WANTED_FEATURES: wgpu::Features =
-    wgpu::Features::SUBGROUP.union(wgpu::Features::SHADER_F16).union(wgpu::Features::TIMESTAMP_QUERY);
+pub(super) const WANTED_FEATURES: wgpu::Features = wgpu::Features::SUBGROUP
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::TIMESTAMP_QUERY)
+    .union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
 /// Invocations a workgroup that our kernels use at most.
 const MAX_INVOCATIONS: u32 = 256;
+/// Bytes that shaders/matmul_matrix.wgsl shares at most.
+const MATRIX_SHARED: u32 = 2 * 64 * 40 * 2 + 64 * 64 * 4;
 
 /// Which adapter to take.
 #[derive(Debug, Clone, Default)]
 pub struct GpuOptions {
     /// A number from [`super::Gpu::cards`], or a part of the adapter's name; None takes the best.
     pub adapter: Option<String>,
+}
+
+/// Small matrices that a subgroup multiplies in hardware. shaders/matrix/ has a file for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matrix {
+    /// 16 x 16 halves, sums in f32 (NVIDIA's tensor cores).
+    Half16,
+    /// 8 x 8 f32 (Apple's simdgroup matrices).
+    Float8,
+    /// 8 x 8 f32 without hardware, for tests.
+    Emulated,
+}
+
+impl Matrix {
+    /// The best that the adapter has. Our kernel counts on four subgroups in 128 lanes.
+    fn of(adapter: &wgpu::Adapter) -> Option<Matrix> {
+        use wgpu::CooperativeScalarType::{F16, F32};
+        let (info, features) = (adapter.get_info(), adapter.features());
+        let needed = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SUBGROUP;
+        let subgroups_of_32 = (info.subgroup_min_size, info.subgroup_max_size) == (32, 32);
+        let room = adapter.limits().max_compute_workgroup_storage_size >= MATRIX_SHARED;
+        if !features.contains(needed) || !subgroups_of_32 || !room {
+            return None;
+        }
+        let all = adapter.cooperative_matrix_properties();
+        let has = |size, ab, c| {
+            all.iter().any(|p| [p.m_size, p.n_size, p.k_size] == [size; 3] && p.ab_type == ab && p.cr_type == c)
+        };
+        match () {
+            () if features.contains(wgpu::Features::SHADER_F16) && has(16, F16, F32) => Some(Matrix::Half16),
+            () if has(8, F32, F32) => Some(Matrix::Float8),
+            () => None,
+        }
+    }
 }
 
 /// What we know of a GPU adapter.
@@ -29,6 +67,8 @@ pub struct GpuCard {
     pub subgroups: bool,
     /// Smallest and largest subgroup.
     pub subgroup_size: (u32, u32),
+    /// Matrix hardware that wgpu lets us use.
+    pub matrix: Option<Matrix>,
     /// Whether [`super::Gpu::new`] takes this one.
     pub chosen: bool,
     /// Why it is chosen, or not.
@@ -48,6 +88,7 @@ impl GpuCard {
             f16: adapter.features().contains(wgpu::Features::SHADER_F16),
             subgroups: adapter.features().contains(wgpu::Features::SUBGROUP),
             subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+            matrix: Matrix::of(adapter),
             chosen: false,
             why: String::new(),
         }

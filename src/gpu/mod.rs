@@ -1,11 +1,12 @@
 //! Gpu: one wgpu device that the engine works on, made here or handed over by the app.
 
 mod adapter;
+mod self_test;
 mod transfer;
 
 pub(crate) use transfer::now;
 
-pub use adapter::{GpuCard, GpuOptions};
+pub use adapter::{GpuCard, GpuOptions, Matrix};
 
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelKey};
@@ -50,6 +51,8 @@ pub struct Profile {
     pub eights: bool,
     /// Decode multiplies quantized weights with activations in bytes (unless it must be exact).
     pub int8: bool,
+    /// Prefill multiplies on matrix hardware (unless it must be exact).
+    pub matrix: Option<Matrix>,
 }
 
 impl Gpu {
@@ -69,22 +72,38 @@ impl Gpu {
                 label: Some("peregrine"),
                 required_features: adapter.features() & adapter::WANTED_FEATURES,
                 required_limits: adapter::wanted_limits(&adapter.limits()),
+                // SAFETY: of wgpu's experiments we use matrices only, by a kernel that is tested before it is trusted.
+                experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
                 ..Default::default()
             })
             .await
             .map_err(|e| Error::Gpu { what: card.name.clone(), message: e.to_string() })?;
         let gpu = Gpu::assemble(card, device, queue);
         gpu.watch();
-        Ok(gpu)
+        gpu.tested().await
+    }
+
+    /// The same device with what must be tested before it is trusted: matrix hardware. [`Gpu::with`] does it itself.
+    pub async fn tested(self) -> Result<Gpu> {
+        let Some(matrix) = self.card().matrix else { return Ok(self) };
+        let candidate = self.with_profile(Profile { matrix: Some(matrix), ..self.profile() });
+        match self_test::matrix_agrees(&candidate, matrix).await {
+            Ok(true) => return Ok(candidate),
+            Ok(false) => log::warn!("{}: matrix hardware gives wrong results and is left alone", self.card().name),
+            Err(e) => log::warn!("{}: matrix hardware does not work and is left alone: {e}", self.card().name),
+        }
+        Ok(self)
     }
 
     /// Works on the app's own device. The app keeps its error and device-lost handlers; give the device at least the
-    /// limits that [`Gpu::limits_for`] names, or large models will not fit.
+    /// limits that [`Gpu::limits_for`] names, or large models will not fit. [`Gpu::tested`] turns on matrix hardware.
     pub fn from_device(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         let mut card = GpuCard::of(adapter, 0);
         card.limits = device.limits();
         card.f16 = device.features().contains(wgpu::Features::SHADER_F16);
         card.subgroups = device.features().contains(wgpu::Features::SUBGROUP);
+        let needed = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SUBGROUP;
+        card.matrix = card.matrix.filter(|_| device.features().contains(needed));
         card.why = "handed over by the app".into();
         Gpu::assemble(card, device, queue)
     }
@@ -104,7 +123,7 @@ impl Gpu {
         let subgroups = card.subgroups && !cfg!(target_arch = "wasm32");
         let eights = lanes && subgroups && card.subgroup_size == (8, 8);
         // With eights f32 is as fast; without, integer dot products are three times as fast (SwiftShader).
-        let profile = Profile { lanes, subgroups, eights, int8: lanes && !eights };
+        let profile = Profile { lanes, subgroups, eights, int8: lanes && !eights, matrix: None };
         let inner = Inner {
             card,
             device,

@@ -5,7 +5,7 @@ use super::reduce;
 use super::rms_norm::Rows;
 use crate::error::Result;
 use crate::formats::Format;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Matrix, Profile};
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::shaders::format_files;
@@ -26,7 +26,7 @@ params! {
     }
 }
 
-/// The four kernels that compute y = W x; they share params and bindings.
+/// The kernels that compute y = W x; they share params and bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linear {
     /// With how many tokens a block of W is used once it is decoded: 1 to 8.
@@ -34,33 +34,40 @@ pub enum Linear {
     MatvecLane,
     /// Tokens of a tile: 32 or 64.
     Matmul(u32),
+    /// Tiles of four matrices either way.
+    MatmulMatrix(Matrix),
     /// Tokens of a tile: 2, 4 or 8.
     MatmulLane(u32),
 }
 
 impl Linear {
-    pub const ALL: [Linear; 9] = [
+    pub const ALL: [Linear; 10] = [
         Linear::Matvec(1),
         Linear::Matvec(4),
         Linear::Matvec(8),
         Linear::MatvecLane,
         Linear::Matmul(32),
         Linear::Matmul(64),
+        Linear::MatmulMatrix(Matrix::Emulated),
         Linear::MatmulLane(2),
         Linear::MatmulLane(4),
         Linear::MatmulLane(8),
     ];
 
-    /// The kernel for this device and at most so many tokens a pass.
-    pub fn choose(gpu: &Gpu, tokens: u32) -> Linear {
-        match (gpu.profile().lanes, tokens) {
+    /// The kernel for this device and at most so many tokens a pass; `exact` computes in f32 throughout.
+    pub fn choose(gpu: &Gpu, tokens: u32, exact: bool) -> Linear {
+        let Profile { lanes, matrix, .. } = gpu.profile();
+        match (lanes, tokens) {
             (true, 1) => Linear::MatvecLane,
             (true, 2) => Linear::MatmulLane(2),
             (true, 3 | 4) => Linear::MatmulLane(4),
             (true, _) => Linear::MatmulLane(8),
             (false, 1..=8) => Linear::Matvec(tokens),
             (false, 9..=32) => Linear::Matmul(32),
-            (false, _) => Linear::Matmul(64),
+            (false, _) => match matrix.filter(|_| !exact) {
+                Some(matrix) => Linear::MatmulMatrix(matrix),
+                None => Linear::Matmul(64),
+            },
         }
     }
 
@@ -68,7 +75,7 @@ impl Linear {
     pub fn key(self, gpu: &Gpu, format: Format, x: Element, input: Input, finish: Finish) -> KernelKey {
         let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane(_));
         let operand: &[&str] = match x {
-            Element::Q8 => &["operand/q8.wgsl"],
+            Element::Bytes => &["operand/bytes.wgsl"],
             Element::F32 if lanes && gpu.profile().eights => &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"],
             Element::F32 => &["operand/f32.wgsl", "operand/dot.wgsl"],
         };
@@ -83,6 +90,10 @@ impl Linear {
             Linear::Matvec(tokens) => key(&[reduce(gpu), "matvec.wgsl"]).with("TOKENS", tokens),
             Linear::MatvecLane => key(&["matvec_lane.wgsl"]),
             Linear::Matmul(tokens) => key(&["matmul.wgsl"]).with("TOKENS", tokens),
+            Linear::MatmulMatrix(matrix) => {
+                let key = key(&["matmul_matrix.wgsl"]);
+                KernelKey::new(&[matrix_files(matrix), &key.files]) // `enable` comes first
+            }
             Linear::MatmulLane(tokens) => key(&["matmul_lane.wgsl"]).with("TOKENS", tokens),
         }
     }
@@ -93,8 +104,19 @@ impl Linear {
             Linear::Matvec(tokens) => (4, tokens),
             Linear::MatvecLane => (64, 1),
             Linear::Matmul(tokens) => (64, tokens),
+            Linear::MatmulMatrix(Matrix::Half16) => (64, 64),
+            Linear::MatmulMatrix(Matrix::Float8 | Matrix::Emulated) => (32, 32),
             Linear::MatmulLane(tokens) => (64, tokens),
         }
+    }
+}
+
+/// The files of one kind of small matrices.
+fn matrix_files(matrix: Matrix) -> &'static [&'static str] {
+    match matrix {
+        Matrix::Half16 => &["matrix/half16.wgsl", "matrix/subgroup.wgsl"],
+        Matrix::Float8 => &["matrix/float8.wgsl", "matrix/subgroup.wgsl"],
+        Matrix::Emulated => &["matrix/emulated.wgsl"],
     }
 }
 
@@ -118,7 +140,7 @@ pub struct Squares {
 impl Squares {
     /// For a row of `width` that a linear step of one token writes on this device.
     pub fn new(gpu: &Gpu, width: u32) -> Result<Squares> {
-        let count = width.div_ceil(Linear::choose(gpu, 1).tile().0);
+        let count = width.div_ceil(Linear::choose(gpu, 1, true).tile().0);
         Ok(Squares { buffer: gpu.buffer("sums of squares", count as u64 * 4)?, count, width })
     }
 }
@@ -147,10 +169,10 @@ impl Finish<'_> {
         match self {
             Finish::Store(_) => &["finish/store.wgsl"],
             Finish::Add(_) => &["finish/add.wgsl"],
-            Finish::Swiglu(y) if y.element == Element::Q8 => &["bytes.wgsl", "silu.wgsl", "finish/swiglu_q8.wgsl"],
+            Finish::Swiglu(y) if y.element == Element::Bytes => &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"],
             Finish::Swiglu(_) => &["silu.wgsl", "finish/swiglu.wgsl"],
-            Finish::AddNorm { normed, .. } if normed.element == Element::Q8 => {
-                &["bytes.wgsl", "finish/add_norm_q8.wgsl"]
+            Finish::AddNorm { normed, .. } if normed.element == Element::Bytes => {
+                &["bytes.wgsl", "finish/add_norm_bytes.wgsl"]
             }
             Finish::AddNorm { .. } => &["finish/add_norm.wgsl"],
         }
@@ -170,7 +192,7 @@ pub fn linear(
     finish: Finish,
 ) -> Result<()> {
     let tokens = if rows == Rows::Last { 1 } else { plan.max_tokens };
-    linear_with(plan, label, Linear::choose(&plan.gpu, tokens), x, input, w, bias, rows, finish)
+    linear_with(plan, label, Linear::choose(&plan.gpu, tokens, plan.exact), x, input, w, bias, rows, finish)
 }
 
 /// [`linear`] by a kernel of the caller's choice.
@@ -238,7 +260,7 @@ pub fn linear_with(
             weight_bytes: part.bytes(),
             token_bytes: x.stride() as u64 * 4,
             token_flops: 2 * part.rows as u64 * w.cols as u64,
-            int8: x.element == Element::Q8,
+            int8: x.element == Element::Bytes,
             single: rows == Rows::Last,
             ..Cost::default()
         });

@@ -63,7 +63,7 @@ impl Activations {
         let c = config.embedding_length;
         let tensor = |label: &str, cols: u32| Tensor::new(gpu, label, tokens, cols);
         let operand = |label: &str, cols: u32| {
-            let bytes = int8.then(|| Tensor::of(gpu, &format!("{label} in bytes"), tokens, cols, Element::Q8));
+            let bytes = int8.then(|| Tensor::of(gpu, &format!("{label} in bytes"), tokens, cols, Element::Bytes));
             Ok::<_, Error>(Operand { floats: tensor(label, cols)?, bytes: bytes.transpose()? })
         };
         let mut block: Vec<BlockActivations> = Vec::new();

@@ -111,13 +111,17 @@ pub fn add(a: &[f32], b: &[f32]) -> Vec<f32> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
-/// Each block of 32 rounded to signed bytes with one scale, as floats again. x `[T, K]` -> `[T, K]`.
+/// Each block of 32 rounded to two signed bytes each with one scale, as floats again. x `[T, K]` -> `[T, K]`.
 pub fn quantize(x: &[f32], k: usize) -> Vec<f32> {
     assert_eq!(x.len() % k, 0, "quantize: x holds whole rows of {k}");
     let block = |block: &[f32]| -> Vec<f32> {
         let most = block.iter().fold(0.0f32, |most, v| most.max(v.abs()));
         let scale = most / 127.0;
-        block.iter().map(|v| if most > 1e-30 { (v / scale).round_ties_even() * scale } else { 0.0 }).collect()
+        let rounded = |v: f32| {
+            let high = (v / scale).round_ties_even();
+            (high + ((v / scale - high) * 254.0).round_ties_even() / 254.0) * scale
+        };
+        block.iter().map(|&v| if most > 1e-30 { rounded(v) } else { 0.0 }).collect()
     };
     x.chunks_exact(k).flat_map(|row| row.chunks(32).flat_map(block)).collect()
 }

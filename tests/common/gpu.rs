@@ -22,13 +22,14 @@ pub fn gpu() -> &'static Gpu {
 pub fn profiles() -> Vec<(String, Gpu)> {
     let card = gpu().card();
     let subgroups = [false, card.subgroups];
-    let mut all = vec![("lanes".to_string(), Profile { lanes: true, subgroups: false, eights: false, int8: false })];
+    let plain = Profile { lanes: false, subgroups: false, eights: false, int8: false, matrix: None };
+    let mut all = vec![("lanes".to_string(), Profile { lanes: true, ..plain })];
     if card.subgroups && card.subgroup_size == (8, 8) {
-        all.push(("lanes, eights".into(), Profile { lanes: true, subgroups: true, eights: true, int8: false }));
+        all.push(("lanes, eights".into(), Profile { lanes: true, subgroups: true, eights: true, ..plain }));
     }
     for subgroups in if card.subgroups { &subgroups[..] } else { &subgroups[..1] } {
         let name = format!("groups, {}", if *subgroups { "subgroups" } else { "shared" });
-        all.push((name, Profile { lanes: false, subgroups: *subgroups, eights: false, int8: false }));
+        all.push((name, Profile { subgroups: *subgroups, ..plain }));
     }
     all.into_iter().map(|(name, profile)| (name, gpu().with_profile(profile))).collect()
 }

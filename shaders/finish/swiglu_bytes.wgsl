@@ -1,6 +1,6 @@
 // As finish/swiglu.wgsl, quantized: the 64 rows of a workgroup are 32 gates and ups, which make one block.
 
-@group(0) @binding(8) var<storage, read_write> y: array<u32>; // [T, N / 64, 12]: see operand/q8.wgsl
+@group(0) @binding(8) var<storage, read_write> y: array<u32>; // [T, N / 64, 20]: see operand/bytes.wgsl
 
 var<workgroup> slot_values: array<vec2<f32>, SLOTS>;
 
@@ -18,14 +18,16 @@ fn finish_group(group: u32, first_row: u32, lane: u32) {
         most = max(most, max(abs(slot_values[i].x), abs(slot_values[i].y)));
     }
     let scale = scale_of(most);
-    let o = (params.first_row + first_row) / 64u * 12u;
-    y[o + lane] = pack4xI8(quantize4(vec4<f32>(slot_values[2u * lane], slot_values[2u * lane + 1u]), scale.inverse));
+    let o = (params.first_row + first_row) / 64u * 20u;
+    let bytes = bytes_of(vec4<f32>(slot_values[2u * lane], slot_values[2u * lane + 1u]), scale.inverse);
+    y[o + lane] = bytes.high;
+    y[o + 8u + lane] = bytes.low;
     if (lane == 0u) {
-        var sum = vec4<i32>();
-        for (var i = 0u; i < 8u; i++) {
-            sum += quantize4(vec4<f32>(slot_values[2u * i], slot_values[2u * i + 1u]), scale.inverse);
+        var sum = bytes.sum;
+        for (var i = 1u; i < 8u; i++) {
+            sum += bytes_of(vec4<f32>(slot_values[2u * i], slot_values[2u * i + 1u]), scale.inverse).sum;
         }
-        y[o + 8u] = bitcast<u32>(scale.scale);
-        y[o + 9u] = bitcast<u32>(scale.scale * f32(sum.x + sum.y + sum.z + sum.w));
+        y[o + 16u] = bitcast<u32>(scale.scale);
+        y[o + 17u] = bitcast<u32>(scale.scale * sum);
     }
 }

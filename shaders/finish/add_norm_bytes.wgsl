@@ -2,7 +2,7 @@
 
 @group(0) @binding(7) var<storage, read> gain: array<f32>;          // [N]
 @group(0) @binding(8) var<storage, read_write> y: array<f32>;       // [N]
-@group(0) @binding(9) var<storage, read_write> normed: array<u32>;  // [N / 32, 12]: see operand/q8.wgsl
+@group(0) @binding(9) var<storage, read_write> normed: array<u32>;  // [N / 32, 20]: see operand/bytes.wgsl
 @group(0) @binding(10) var<storage, read_write> sums_of_squares: array<f32>; // [workgroups]
 
 var<workgroup> slot_values: array<vec4<f32>, SLOTS>;
@@ -42,14 +42,16 @@ fn finish_group(group: u32, first_row: u32, lane: u32) {
         most = max(most, most4(slot_values[first + i]));
     }
     let scale = scale_of(most);
-    let o = (params.first_row + first_row + first * 4u) / 32u * 12u;
-    normed[o + lane % 8u] = pack4xI8(quantize4(slot_values[lane], scale.inverse));
+    let o = (params.first_row + first_row + first * 4u) / 32u * 20u;
+    let bytes = bytes_of(slot_values[lane], scale.inverse);
+    normed[o + lane % 8u] = bytes.high;
+    normed[o + 8u + lane % 8u] = bytes.low;
     if (lane % 8u == 0u) {
-        var sum = vec4<i32>();
-        for (var i = 0u; i < 8u; i++) {
-            sum += quantize4(slot_values[first + i], scale.inverse);
+        var sum = bytes.sum;
+        for (var i = 1u; i < 8u; i++) {
+            sum += bytes_of(slot_values[first + i], scale.inverse).sum;
         }
-        normed[o + 8u] = bitcast<u32>(scale.scale);
-        normed[o + 9u] = bitcast<u32>(scale.scale * f32(sum.x + sum.y + sum.z + sum.w));
+        normed[o + 16u] = bitcast<u32>(scale.scale);
+        normed[o + 17u] = bitcast<u32>(scale.scale * sum);
     }
 }
