@@ -152,6 +152,36 @@ fn every_kernel_is_valid_and_matches_rust() {
     assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Vulkan, Metal and DX12 get what naga makes of the WGSL: it must be able to, whatever this machine has.
+#[test]
+fn every_kernel_translates_for_every_api() {
+    use naga::back::{hlsl, msl, spv};
+    let mut wrong = Vec::new();
+    for (key, _) in all_kernels() {
+        let module = naga::front::wgsl::parse_str(&shaders::link(&key.files)).unwrap();
+        let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).unwrap();
+        let entry = Some((naga::ShaderStage::Compute, key.name()));
+        let (module, info) =
+            naga::back::pipeline_constants::process_overrides(&module, &info, entry, &Default::default()).unwrap();
+        let mut tell = |api: &str, outcome: Result<(), String>| {
+            wrong.extend(outcome.err().map(|e| format!("{api}: {}: {e}", key.files.join(" + "))));
+        };
+        let vulkan = spv::Options { lang_version: (1, 3), ..Default::default() };
+        tell("Vulkan", spv::write_vec(&module, &info, &vulkan, None).map(drop).map_err(|e| e.to_string()));
+        let metal = msl::Options { lang_version: (2, 3), ..Default::default() };
+        let outcome = msl::write_string(&module, &info, &metal, &Default::default());
+        tell("Metal", outcome.map(drop).map_err(|e| e.to_string()));
+        if key.files.iter().any(|file| ["matrix/half16.wgsl", "matrix/float8.wgsl"].contains(file)) {
+            continue; // DX12 has no matrices in wgpu
+        }
+        let dx12 = hlsl::Options { shader_model: hlsl::ShaderModel::V6_4, ..Default::default() };
+        let (mut text, pipeline) = (String::new(), Default::default());
+        let outcome = hlsl::Writer::new(&mut text, &dx12, &pipeline).write(&module, &info, None);
+        tell("DX12", outcome.map(drop).map_err(|e| e.to_string()));
+    }
+    assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn every_file_is_used_and_listed() {
     let used: HashSet<&str> = all_kernels().iter().flat_map(|(key, _)| key.files.clone()).collect();
