@@ -23,7 +23,7 @@ fn embed(@builtin(global_invocation_id) id: vec3<u32>) {
     if (row >= params.rows) {
         return;
     }
-    let w = decode(row * params.blocks + block);
+    let w = decode(first_block(row) + block * BLOCK_STEP);
     let i = token * params.y_stride + block * 8u;
     y[i] = w.w0 * w.scale.x + w.offset;
     y[i + 1u] = w.w1 * w.scale.x + w.offset;

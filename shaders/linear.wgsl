@@ -1,5 +1,6 @@
 // What the kernels of y[t] = W x[t] take: matvec, matvec_lane, matmul and matmul_lane. Beside this file they link
 //   a format   (formats/): how a block of W is decoded,
+//   an order   (order/):   where the blocks of a row lie,
 //   an operand (operand/): how x is read, and the dot product of two blocks,
 //   an input   (input/):   what x must still be multiplied with,
 //   a finish   (finish/):  what becomes of the results.

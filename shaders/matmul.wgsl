@@ -40,7 +40,7 @@ fn matmul(
         return;
     }
     let first_token = group.z * TOKENS;
-    let own_row = min(first_row + index, params.rows - 1u);
+    let own_first = first_block(min(first_row + index, params.rows - 1u));
     let own_token = min(first_token + index, frame.tokens - 1u);
     let row = (index & 7u) * 4u; // this lane's rows: four from here on, and four from 32 further
     let token = index >> 3u;     // this lane's tokens: every eighth
@@ -50,7 +50,7 @@ fn matmul(
     var high4 = vec4<f32>(); var high5 = vec4<f32>(); var high6 = vec4<f32>(); var high7 = vec4<f32>();
 
     for (var b = 0u; b < params.blocks; b++) {
-        let w = decode(own_row * params.blocks + b);
+        let w = decode(own_first + b * BLOCK_STEP);
         w_tile[w_index(index, 0u)] = w.w0 * w.scale.x + w.offset;
         w_tile[w_index(index, 1u)] = w.w1 * w.scale.x + w.offset;
         w_tile[w_index(index, 2u)] = w.w2 * w.scale.x + w.offset;

@@ -18,10 +18,10 @@ fn matmul_lane(
     let row = (group_index(group, groups) * LANES + lane.index) * 4u;
     // tokens and rows past the end repeat the last ones; they are not stored
     let last = params.rows - 1u;
-    let row0 = min(row, last) * params.blocks;
-    let row1 = min(row + 1u, last) * params.blocks;
-    let row2 = min(row + 2u, last) * params.blocks;
-    let row3 = min(row + 3u, last) * params.blocks;
+    let row0 = first_block(min(row, last));
+    let row1 = first_block(min(row + 1u, last));
+    let row2 = first_block(min(row + 2u, last));
+    let row3 = first_block(min(row + 3u, last));
     let t = group.z * TOKENS;
     let end = frame.tokens - 1u;
     var s0 = vec4<f32>();
@@ -33,10 +33,10 @@ fn matmul_lane(
     var s6 = vec4<f32>();
     var s7 = vec4<f32>();
     for (var n = 0u; n < params.blocks; n++) {
-        let a = w_at(row0 + n);
-        let b = w_at(row1 + n);
-        let c = w_at(row2 + n);
-        let d = w_at(row3 + n);
+        let a = w_at(row0 + n * BLOCK_STEP);
+        let b = w_at(row1 + n * BLOCK_STEP);
+        let c = w_at(row2 + n * BLOCK_STEP);
+        let d = w_at(row3 + n * BLOCK_STEP);
         s0 += dots(a, b, c, d, x_at(t, n, lane));
         s1 += dots(a, b, c, d, x_at(min(t + 1u, end), n, lane));
         if (TOKENS > 2u) {

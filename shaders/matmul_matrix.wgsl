@@ -49,7 +49,7 @@ fn matmul_matrix(
 
     for (var b = 0u; b < params.blocks; b++) {
         if (lane < TILE) {
-            let w = decode(min(first_row + lane, params.rows - 1u) * params.blocks + b);
+            let w = decode(first_block(min(first_row + lane, params.rows - 1u)) + b * BLOCK_STEP);
             let at = lane * STRIDE;
             put_w(at, w.w0 * w.scale.x + w.offset);
             put_w(at + 4u, w.w1 * w.scale.x + w.offset);

@@ -22,10 +22,10 @@ fn matvec(
     let lane = Lane(lanes.lane);
     var sums: array<vec4<f32>, 8>;
     for (var b = lanes.lane; b < params.blocks; b += GROUP) {
-        let w0 = w_at(row * params.blocks + b);
-        let w1 = w_at(min(row + 1u, last) * params.blocks + b);
-        let w2 = w_at(min(row + 2u, last) * params.blocks + b);
-        let w3 = w_at(min(row + 3u, last) * params.blocks + b);
+        let w0 = w_at(first_block(row) + b * BLOCK_STEP);
+        let w1 = w_at(first_block(min(row + 1u, last)) + b * BLOCK_STEP);
+        let w2 = w_at(first_block(min(row + 2u, last)) + b * BLOCK_STEP);
+        let w3 = w_at(first_block(min(row + 3u, last)) + b * BLOCK_STEP);
         for (var i = 0u; i < TOKENS; i++) {
             let v = x_at(min(t + i, end), b, lane);
             sums[i] += vec4<f32>(block_dot(w0, v), block_dot(w1, v), block_dot(w2, v), block_dot(w3, v));

@@ -61,6 +61,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("operand/dot.wgsl", include_str!("../shaders/operand/dot.wgsl")),
     ("operand/f32.wgsl", include_str!("../shaders/operand/f32.wgsl")),
     ("operand/f32_subgroup8.wgsl", include_str!("../shaders/operand/f32_subgroup8.wgsl")),
+    ("order/panels.wgsl", include_str!("../shaders/order/panels.wgsl")),
+    ("order/rows.wgsl", include_str!("../shaders/order/rows.wgsl")),
     ("quantize.wgsl", include_str!("../shaders/quantize.wgsl")),
     ("reduce/shared.wgsl", include_str!("../shaders/reduce/shared.wgsl")),
     ("reduce/subgroup.wgsl", include_str!("../shaders/reduce/subgroup.wgsl")),

@@ -16,6 +16,7 @@ pub struct Weight {
 /// Rows of one format. `layout` tells how they lie in the two buffers.
 pub struct Part {
     pub format: Format,
+    pub order: Order,
     pub quants: wgpu::Buffer,
     /// Nothing for plain formats.
     pub scales: wgpu::Buffer,
@@ -23,6 +24,34 @@ pub struct Part {
     pub rows: u32,
     /// That both buffers take.
     bytes: u64,
+}
+
+/// In which order the blocks of 32 weights lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Row by row.
+    Rows,
+    /// Panels of 32 rows, padded with zeros: the first block of each row, then the second of each.
+    Panels,
+}
+
+impl Order {
+    /// What suits the device: a processor's lanes have neighbouring rows. Super-blocks of eight blocks stay whole.
+    fn choose(gpu: &Gpu, format: Format, rows_of_part: usize) -> Order {
+        let blocks_apart = format.block_weights() <= 32;
+        match gpu.profile().lanes && blocks_apart && rows_of_part.is_multiple_of(PANEL) {
+            true => Order::Panels,
+            false => Order::Rows,
+        }
+    }
+
+    /// The file that tells a kernel where a row's blocks lie.
+    pub fn file(self) -> &'static str {
+        match self {
+            Order::Rows => "order/rows.wgsl",
+            Order::Panels => "order/panels.wgsl",
+        }
+    }
 }
 
 /// A tensor as it lies in the file: rows of whole blocks.
@@ -35,6 +64,8 @@ pub struct Source<'a> {
 
 /// Rows of a part are a multiple of this, but for the last part: a workgroup's rows then lie in one part.
 const ROWS_TOGETHER: usize = 64;
+/// Rows of a panel.
+const PANEL: usize = 32;
 /// Bytes of the file that are arranged at a time.
 const PIECE: usize = 8 << 20;
 
@@ -68,9 +99,11 @@ impl Weight {
         let (quants_of_row, scales_of_row) = layout::stream_bytes(format, row_weights * 2);
         let most = (2 * gpu.max_binding() / quants_of_row.max(scales_of_row)) as usize;
         let rows_of_part = (most / ROWS_TOGETHER * ROWS_TOGETHER).max(most.clamp(1, ROWS_TOGETHER));
-        let rows_of_piece = (PIECE / (row_weights as usize * 4)).next_multiple_of(2);
+        let rows_of_piece = (PIECE / (row_weights as usize * 4)).next_multiple_of(PANEL);
+        let order = Order::choose(gpu, format, rows_of_part);
         for (i, rows) in rows.chunks(rows_of_part).enumerate() {
-            let (quants_size, scales_size) = layout::stream_bytes(format, row_weights * rows.len() as u64);
+            let rows_held = if order == Order::Panels { rows.len().next_multiple_of(PANEL) } else { rows.len() };
+            let (quants_size, scales_size) = layout::stream_bytes(format, row_weights * rows_held as u64);
             let label = if i == 0 { self.name.clone() } else { format!("{}, part {i}", self.name) };
             let quants = gpu.buffer(&label, quants_size)?;
             let scales = gpu.buffer(&format!("{label}, scales"), scales_size)?;
@@ -78,11 +111,14 @@ impl Weight {
             let (mut quant_bytes, mut scale_bytes, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
             for rows in rows.chunks(rows_of_piece).filter(|_| !gpu.is_outline()) {
                 (quant_bytes.clear(), scale_bytes.clear(), blocks.clear());
-                for row in rows {
-                    blocks.extend_from_slice(row);
-                    if format.block_weights() == 1 {
-                        let padding = row_weights as usize - self.cols as usize;
-                        blocks.resize(blocks.len() + padding * format.block_bytes(), 0);
+                let row_bytes = row_weights as usize / format.block_weights() * format.block_bytes();
+                match order {
+                    Order::Rows => rows.iter().for_each(|row| {
+                        blocks.extend_from_slice(row);
+                        blocks.resize(blocks.len() + row_bytes - row.len(), 0);
+                    }),
+                    Order::Panels => {
+                        rows.chunks(PANEL).for_each(|rows| push_panel(rows, row_bytes, format, &mut blocks))
                     }
                 }
                 layout::arrange(format, &blocks, &mut quant_bytes, &mut scale_bytes);
@@ -92,7 +128,7 @@ impl Weight {
             to_quants.finish()?;
             to_scales.finish()?;
             let (first_row, bytes) = (self.rows, quants_size + scales_size);
-            self.parts.push(Part { format, quants, scales, first_row, rows: rows.len() as u32, bytes });
+            self.parts.push(Part { format, order, quants, scales, first_row, rows: rows.len() as u32, bytes });
             self.rows += rows.len() as u32;
         }
         Ok(())
@@ -111,6 +147,19 @@ impl Weight {
     /// Whether every part can be multiplied with activations in bytes.
     pub fn is_quantized(&self) -> bool {
         self.parts.iter().all(|part| part.format.block_weights() > 1)
+    }
+}
+
+/// Appends up to 32 rows block by block; what is missing of rows and of a row's last block are zeros.
+fn push_panel(rows: &[&[u8]], row_bytes: usize, format: Format, blocks: &mut Vec<u8>) {
+    let block_bytes = 32 / format.block_weights() * format.block_bytes();
+    for at in (0..row_bytes).step_by(block_bytes) {
+        for row in rows {
+            let block = &row[at..row.len().min(at + block_bytes)];
+            blocks.extend_from_slice(block);
+            blocks.resize(blocks.len() + block_bytes - block.len(), 0);
+        }
+        blocks.resize(blocks.len() + (PANEL - rows.len()) * block_bytes, 0);
     }
 }
 

@@ -574,7 +574,8 @@ fn inspect_devices_bench_and_debug() {
     let args = ["bench", &tales, "-p", "8", "-n", "4", "--runs", "1", "--json", "--trace", trace.path()];
     let profile = &json_of(&args).unwrap()["profile"];
     assert!(profile["read_gbps"].as_f64().unwrap() > 0.0 && profile["dispatch_us"].as_f64().unwrap() > 0.0);
-    let steps = |pass: &Json| pass["steps"].as_array().unwrap().iter().map(|s| s["steps"].as_u64().unwrap()).sum::<u64>();
+    let steps =
+        |pass: &Json| pass["steps"].as_array().unwrap().iter().map(|s| s["steps"].as_u64().unwrap()).sum::<u64>();
     let passes = profile["passes"].as_array().unwrap();
     let counts: Vec<_> = passes.iter().map(|pass| (pass["pass"].as_str().unwrap(), steps(pass))).collect();
     assert!(counts.iter().any(|&(name, _)| name == "prefill") && counts.iter().any(|&(name, _)| name == "decode"));
@@ -586,7 +587,8 @@ fn inspect_devices_bench_and_debug() {
     assert!(shown.contains("matvec") || shown.contains("matmul"), "{shown}");
 
     // a described device: the time follows from bytes and operations
-    let explain = |gbps: &str| text(&run(&["explain", &tales, "--gbps", gbps, "--tflops", "1000", "--dispatch-us", "0"]).stdout);
+    let explain =
+        |gbps: &str| text(&run(&["explain", &tales, "--gbps", gbps, "--tflops", "1000", "--dispatch-us", "0"]).stdout);
     let speed = |shown: &str| -> f64 {
         let line = shown.lines().find(|line| line.contains("tokens/s")).expect("a total");
         line.rsplit_once(", ").unwrap().1.trim_end_matches(" tokens/s").parse().unwrap()
@@ -598,7 +600,10 @@ fn inspect_devices_bench_and_debug() {
     assert_eq!(run(&["explain", &tales, "--gbps", "1"]).status.code(), Some(2), "--tflops belongs to it");
 
     let plan = text(&run(&["debug", "plan", &tales]).stdout);
-    assert!(plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_residual"), "{plan}");
+    assert!(
+        plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_residual"),
+        "{plan}"
+    );
     let compare = run(&["debug", "compare", &tales, "--prompt", "Once"]);
     assert!(compare.status.success() && text(&compare.stdout).contains("agree"), "{}", text(&compare.stdout));
     let strict = run(&["debug", "compare", &tales, "--prompt", "Once", "--tolerance", "1e-12"]);

@@ -16,7 +16,7 @@ use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Frame, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
-use peregrine::weight::{Source, Vector, Weight};
+use peregrine::weight::{Order, Source, Vector, Weight};
 use peregrine::{Error, Gpu, block_on, wgpu};
 
 /// Row lengths: 1, odd, prime, whole blocks, several workgroups.
@@ -140,7 +140,12 @@ fn finishes_of_linear() {
                 let outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want_swiglu, abs * most, 1e-4));
                 table.row(&row("swiglu"), outcome.map(drop));
 
-                if t > 1 || matches!(kernel, Linear::Matmul(_) | Linear::MatmulMatrix(_) | Linear::MatmulLane(_) | Linear::Matvec(4 | 8)) {
+                if t > 1
+                    || matches!(
+                        kernel,
+                        Linear::Matmul(_) | Linear::MatmulMatrix(_) | Linear::MatmulLane(_) | Linear::Matvec(4 | 8)
+                    )
+                {
                     continue; // the others follow matvec, for one token
                 }
                 // the next step, of another matrix, divides by the root mean square
@@ -259,9 +264,20 @@ fn weights_come_back_byte_for_byte() {
             };
             let w = Weight::upload(gpu(), "w", format, rows, k, &data).unwrap();
             let read = |buffer: &wgpu::Buffer| block_on(gpu().read(buffer, 0, buffer.size())).unwrap();
-            let blocks = data.len() / format.block_bytes();
             let part = &w.parts[0];
-            let back = peregrine::formats::layout::restore(format, blocks, &read(&part.quants), &read(&part.scales));
+            // blocks of 32 weights a row, and of the file
+            let (across, bytes) = (k as usize / 32, 32usize.div_ceil(format.block_weights()) * format.block_bytes());
+            let back = if part.order == Order::Panels {
+                let held = rows.next_multiple_of(32) as usize * across * 32 / format.block_weights();
+                let panels =
+                    peregrine::formats::layout::restore(format, held, &read(&part.quants), &read(&part.scales));
+                let place = |row: usize, b: usize| ((row / 32 * across + b) * 32 + row % 32) * bytes;
+                let places = (0..rows as usize).flat_map(|row| (0..across).map(move |b| place(row, b)));
+                places.flat_map(|at| panels[at..at + bytes].to_vec()).collect()
+            } else {
+                let blocks = data.len() / format.block_bytes();
+                peregrine::formats::layout::restore(format, blocks, &read(&part.quants), &read(&part.scales))
+            };
             let wrong = data.iter().zip(&back).position(|(a, b)| a != b);
             let outcome = match (wrong, back.len() == data.len()) {
                 (None, true) => Ok(()),

@@ -51,6 +51,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"],
         &["bytes.wgsl", "finish/add_norm_bytes.wgsl"],
     ];
+    let orders = ["order/rows.wgsl", "order/panels.wgsl"];
     let matrices: [&[&str]; 3] = [
         &["matrix/emulated.wgsl"],
         &["matrix/float8.wgsl", "matrix/subgroup.wgsl"],
@@ -59,15 +60,19 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     for format in Format::ALL {
         let files = shaders::format_files(format);
         let fields = linear::LinearParams::FIELDS;
-        add(&[files, &["embed.wgsl"]], embed::EmbedParams::FIELDS);
+        for order in orders {
+            add(&[files, &[order, "embed.wgsl"]], embed::EmbedParams::FIELDS);
+        }
         for (i, finish) in finishes.into_iter().enumerate() {
             for input in ["input/plain.wgsl", "input/normed.wgsl"] {
-                let shared = ["frame.wgsl", "linear.wgsl", input];
+                let shared = ["frame.wgsl", "linear.wgsl", "order/rows.wgsl", input];
                 for reduce in if i < 4 { &reduces[..] } else { &[] } {
                     add(&[files, &shared, floats[0], finish, &[reduce, "matvec.wgsl"]], fields);
                 }
+                let panels = ["frame.wgsl", "linear.wgsl", "order/panels.wgsl", input];
                 for operand in floats.into_iter().chain((format.block_weights() > 1).then_some(bytes)) {
                     add(&[files, &shared, operand, finish, &["matvec_lane.wgsl"]], fields);
+                    add(&[files, &panels, operand, finish, &["matvec_lane.wgsl"]], fields);
                 }
                 if i < 3 && input == "input/plain.wgsl" {
                     add(&[files, &shared, floats[0], finish, &["matmul.wgsl"]], fields);
@@ -76,6 +81,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
                     }
                     for operand in floats {
                         add(&[files, &shared, operand, finish, &["matmul_lane.wgsl"]], fields);
+                        add(&[files, &panels, operand, finish, &["matmul_lane.wgsl"]], fields);
                     }
                 }
             }
@@ -232,6 +238,7 @@ fn one_function_name_has_one_text() {
         "put_key",
         "put_value",
         "number",
+        "first_block",
         "subgroup_of",
         "load_a",
         "load_b",

@@ -2,7 +2,7 @@
 
 use super::{Failure, output};
 use clap::Args;
-use peregrine::{Matrix, Gpu, GpuCard, GpuOptions, block_on};
+use peregrine::{Gpu, GpuCard, GpuOptions, Matrix, block_on};
 use serde_json::{Value, json};
 
 #[derive(Args)]

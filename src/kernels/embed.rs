@@ -14,7 +14,7 @@ pub fn embed(plan: &mut PlanBuilder, label: &str, table: &Weight, ids: &wgpu::Bu
     assert_eq!(table.cols, y.cols, "{label}: the table {} has other rows than y", table.name);
     let blocks = table.blocks();
     for part in &table.parts {
-        let key = KernelKey::new(&[format_files(part.format), &["embed.wgsl"]]);
+        let key = KernelKey::new(&[format_files(part.format), &[part.order.file(), "embed.wgsl"]]);
         let params = EmbedParams { blocks, first_row: part.first_row, rows: part.rows, y_stride: y.stride() / 4 };
         let mut buffers = part.buffers();
         buffers.extend([("ids", ids), ("y", &y.buffer)]);

@@ -4,13 +4,12 @@
 use super::reduce;
 use super::rms_norm::Rows;
 use crate::error::Result;
-use crate::formats::Format;
 use crate::gpu::{Gpu, Matrix, Profile};
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
 use crate::shaders::format_files;
 use crate::tensor::{Element, Tensor};
-use crate::weight::{Vector, Weight};
+use crate::weight::{Part, Vector, Weight};
 
 params! {
     LinearParams {
@@ -71,8 +70,8 @@ impl Linear {
         }
     }
 
-    /// The pipeline for weights of this format, such an x, and what is done before and after.
-    pub fn key(self, gpu: &Gpu, format: Format, x: Element, input: Input, finish: Finish) -> KernelKey {
+    /// The pipeline for such weights, such an x, and what is done before and after.
+    pub fn key(self, gpu: &Gpu, part: &Part, x: Element, input: Input, finish: Finish) -> KernelKey {
         let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane(_));
         let operand: &[&str] = match x {
             Element::Bytes => &["operand/bytes.wgsl"],
@@ -83,9 +82,10 @@ impl Linear {
             Input::Plain => "input/plain.wgsl",
             Input::Normed { .. } => "input/normed.wgsl",
         };
-        let shared = ["frame.wgsl", "linear.wgsl", input];
-        let key =
-            |kernel: &[&'static str]| KernelKey::new(&[format_files(format), &shared, operand, finish.files(), kernel]);
+        let shared = ["frame.wgsl", "linear.wgsl", part.order.file(), input];
+        let key = |kernel: &[&'static str]| {
+            KernelKey::new(&[format_files(part.format), &shared, operand, finish.files(), kernel])
+        };
         match self {
             Linear::Matvec(tokens) => key(&[reduce(gpu), "matvec.wgsl"]).with("TOKENS", tokens),
             Linear::MatvecLane => key(&["matvec_lane.wgsl"]),
@@ -169,7 +169,9 @@ impl Finish<'_> {
         match self {
             Finish::Store(_) => &["finish/store.wgsl"],
             Finish::Add(_) => &["finish/add.wgsl"],
-            Finish::Swiglu(y) if y.element == Element::Bytes => &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"],
+            Finish::Swiglu(y) if y.element == Element::Bytes => {
+                &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"]
+            }
             Finish::Swiglu(_) => &["silu.wgsl", "finish/swiglu.wgsl"],
             Finish::AddNorm { normed, .. } if normed.element == Element::Bytes => {
                 &["bytes.wgsl", "finish/add_norm_bytes.wgsl"]
@@ -223,7 +225,7 @@ pub fn linear_with(
     assert!(decodes || matches!(input, Input::Plain), "{label}: only matvec divides by the root mean square");
     let (tile_rows, tile_tokens) = kernel.tile();
     for part in &w.parts {
-        let key = kernel.key(&plan.gpu, part.format, x.element, input, finish);
+        let key = kernel.key(&plan.gpu, part, x.element, input, finish);
         let single_floats = key.files.contains(&"operand/f32_subgroup8.wgsl");
         let (squares, width, eps) = match input {
             Input::Plain => (0, 1.0, 0.0),

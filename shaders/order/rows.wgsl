@@ -1,0 +1,7 @@
+// Blocks of W lie row by row. order/panels.wgsl defines the same names.
+
+const BLOCK_STEP: u32 = 1u; // from a block of a row to the next
+
+fn first_block(row: u32) -> u32 {
+    return row * params.blocks;
+}
