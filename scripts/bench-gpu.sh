@@ -72,13 +72,13 @@ devices=$("$binary" devices)
 echo "$devices"
 
 # run_tests NAME COMMAND..
-tested=()
+tested=''
 run_tests() {
     say "Tests: $1"
     local status=0 counts
     within "$limit" "${@:2}" >"$temporary/tests" 2>&1 || status=$?
     counts=$(sed -n 's/^test result: [a-zA-Z]*\. \([0-9]* passed; [0-9]* failed\).*/\1/p' "$temporary/tests" | paste -sd, -)
-    tested+=("$1: ${counts:-no result}")
+    tested+="${tested:+, }$1: ${counts:-no result}"
     if [ $status != 0 ]; then
         [ $status = 124 ] || tail -n 40 "$temporary/tests" >&2
         fail "tests of $1: $(if [ $status = 124 ]; then echo took too long; else echo "${counts:-they did not run}"; fi)"
@@ -204,8 +204,8 @@ list() { local item; for item in "$@"; do echo "- $item"; done; }
     echo
     commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
     echo "\`$command_line\` at commit $commit took $SECONDS seconds after the build. Weights of synthetic models are random; the"
-    echo "prompt is arbitrary tokens. \"Of the ceiling\": prefill, of the f32 arithmetic; decode, weights alone, of what the"
-    echo "device reads. \"Of best\": the time that the ceilings allow for every step, over the time taken. Every"
+    echo "prompt is arbitrary tokens. \"Of the ceiling\": prefill, of the f32 arithmetic, which matrix hardware exceeds; decode,"
+    echo "weights alone, of what the device reads. \"Of best\": the time that the ceilings allow for every step, over the time taken. Every"
     echo "measurement takes the ceilings anew; those below are the first's."
     echo
     echo "| | |"
@@ -227,7 +227,7 @@ list() { local item; for item in "$@"; do echo "- $item"; done; }
         printf '| dot products of bytes | %.1f Gop/s |\n' "$(field int8_gops "$ceilings")"
         printf '| an empty dispatch | %.2f us |\n' "$(field dispatch_us "$ceilings")"
     fi
-    [ ${#tested[@]} = 0 ] || printf '| tests | %s |\n' "$(IFS=';'; echo "${tested[*]}")"
+    [ -z "$tested" ] || echo "| tests | $tested |"
     echo
     echo "| model | prompt | prefill tokens/s (runs) | of the ceiling | of best | decode tokens/s (runs) | of the ceiling | of best | dispatches a token | GB a token |"
     echo "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
