@@ -125,6 +125,14 @@ fn bad_usage_and_failures() {
         (vec!["generate", &tales, "-p", "a", "--top-p", "1.5"], 2, vec!["top_p", "0 to 1", "1.5"]),
         (vec!["inspect", "/no.gguf"], 1, vec!["/no.gguf", "caused by: No such file"]),
         (vec!["render", "--messages", "/no.json"], 2, vec!["MODEL"]),
+        (
+            vec!["debug", "synth", "--shape", "huge", "--format", "Q4_K", "--out", "x"],
+            2,
+            vec!["huge", "tiny, 1b, 3b, 8b"],
+        ),
+        (vec!["debug", "synth", "--shape", "tiny", "--format", "Q3_K", "--out", "x"], 2, vec!["Q3_K", "Q4_0", "Q6_K"]),
+        (vec!["debug", "synth", "--shape", "tiny", "--format", "F16", "--out", "/"], 2, vec!["--out", "folder"]),
+        (vec!["debug", "synth", "--shape", "tiny", "--format", "F16", "--out", "/no/x"], 1, vec!["/no/x", "3.7 MB"]),
         (vec!["render", "--template", "chatml", "--messages", "/no.json"], 1, vec!["/no.json"]),
     ];
     check(&mut table, cases);
@@ -827,4 +835,45 @@ fn an_interrupted_answer() {
     let out = child.wait_with_output().unwrap();
     let stderr = text(&out.stderr);
     assert!(out.status.success() && stderr.contains("[stopped]") && stderr.contains("context: "), "{stderr}");
+}
+
+/// Models of random weights run, and differ by their seed; a header alone is enough to explain one of any size.
+#[test]
+fn synthetic_models() {
+    let file = TempFile::new("synth.gguf", "");
+    let synth = |shape: &str, format: &str, more: &[&str]| {
+        let args = ["debug", "synth", "--shape", shape, "--format", format, "--out", file.path()];
+        let out = run(&[&args, more].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let names = std::fs::read_dir(std::env::temp_dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        let ours = format!("peregrine {} synth.gguf", std::process::id());
+        let left = names.filter(|name| name.to_string_lossy().starts_with(&ours)).count();
+        assert_eq!(left, 1, "the temporary file is gone");
+    };
+    let mut files = Vec::new();
+    for (format, seed, formats) in
+        [("q4_k", "1", vec!["Q4_K", "Q6_K", "F32"]), ("Q4_K", "2", vec![]), ("BF16", "1", vec!["BF16", "F32"])]
+    {
+        synth("tiny", format, &["--seed", seed]);
+        let card = json_of(&["inspect", file.path(), "--json"]).unwrap();
+        assert_eq!((&card["warnings"], &card["model"]["vocabulary"]), (&json!([]), &json!(1024)), "{card}");
+        for name in formats {
+            assert!(card["formats"].to_string().contains(name), "{name} is not in {}", card["formats"]);
+        }
+        let measured = json_of(&["bench", file.path(), "-p", "20", "-n", "2", "-r", "1", "--json"]).unwrap();
+        assert!(measured["decode_tps"].as_f64().unwrap() > 0.0, "{measured}");
+        let words = run(&["generate", file.path(), "-p", "a b", "-n", "4", "--temp", "0"]);
+        assert!(words.status.success(), "{}", text(&words.stderr));
+        files.push(std::fs::read(file.path()).unwrap());
+    }
+    synth("tiny", "Q4_K", &[]);
+    assert!(std::fs::read(file.path()).unwrap() == files[0], "the same seed, the same file");
+    assert!(files[0] != files[1] && files[0].len() == files[1].len(), "another seed, other weights");
+
+    synth("1b", "Q4_K", &["--header-only"]);
+    assert_eq!(std::fs::metadata(file.path()).unwrap().len() / 1_000_000, 803);
+    let explained = run(&["explain", file.path(), "--gbps", "1000", "--tflops", "80", "--position", "8192"]);
+    let (shown, told) = (text(&explained.stdout), text(&explained.stderr));
+    assert!(explained.status.success() && shown.contains("tokens/s"), "{shown}{told}");
+    assert_eq!(shown.matches("ffn_residual").count(), 4, "of either format once in either plan: {shown}");
 }

@@ -258,6 +258,38 @@ fn the_writer_refuses() {
     table.finish();
 }
 
+/// Data that comes when it is asked for makes the same file as data that is held; also the header and the size alone.
+#[test]
+fn the_writer_streams() {
+    let f32s = TensorType::from_name("F32").unwrap();
+    let (one, two) = ([1u8; 12], [2u8; 40]);
+    let mut held = Writer::new();
+    held.set("k", 1u32).tensor("one", &[3], f32s, &one).tensor("two", &[5, 2], f32s, &two);
+    let held = held.to_bytes().unwrap();
+    let mut later = Writer::new();
+    later.set("k", 1u32).tensor_later("one", &[3], f32s).tensor("two", &[5, 2], f32s, &two);
+    let mut streamed = Vec::new();
+    let mut asked = Vec::new();
+    later
+        .write_with(&mut streamed, |name, out| {
+            asked.push(name.to_string());
+            one.chunks(5).try_for_each(|piece| out.write_all(piece))
+        })
+        .unwrap();
+    assert_eq!((&streamed, asked), (&held, vec!["one".to_string()]));
+    assert_eq!(later.size().unwrap(), held.len() as u64);
+    assert!(held.starts_with(&later.header().unwrap()));
+
+    for bytes in [8, 16] {
+        let error = later.write_with(&mut Vec::new(), |_, out| out.write_all(&[0; 16][..bytes])).unwrap_err();
+        let text = chain(&error);
+        assert!(text.contains("tensor one: expected 12 bytes") && text.contains(&bytes.to_string()), "{text}");
+    }
+    assert!(later.to_bytes().is_err(), "data that never comes");
+    let full = later.write_with(&mut Vec::new(), |_, _| Err(std::io::ErrorKind::StorageFull.into())).unwrap_err();
+    assert!(matches!(full, peregrine::Error::Write { .. }), "{full}");
+}
+
 /// Copying all metadata from one file to another sets the alignment as a plain key.
 #[test]
 fn the_writer_aligns_as_the_key_says() {

@@ -1,7 +1,8 @@
-//! `debug`: the plans of a model, and the first step whose values differ from the CPU reference.
+//! `debug`: the plans of a model, the first step whose values differ from the CPU reference, and models of random weights.
 
 use super::open::{ModelFile, RunArgs};
 use super::prompt::PromptArgs;
+use super::synth::Synth;
 use super::{Failure, output};
 use clap::{Args, Subcommand};
 use peregrine::block_on;
@@ -14,6 +15,8 @@ pub enum Debug {
     Plan(PlanArgs),
     /// Run one pass step by step on the GPU and on the CPU, and find the first step that differs
     Compare(CompareArgs),
+    /// Write a file of random weights in the shape of a real model, to measure speed with
+    Synth(Synth),
 }
 
 #[derive(Args)]
@@ -60,6 +63,7 @@ impl Debug {
                 Ok(output::show(format!("{}\n{}", session.plan(), session.prefill_plan()))?)
             }
             Debug::Compare(args) => args.compare(),
+            Debug::Synth(args) => args.run(),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Explain {
     }
 }
 
-/// The steps of block 0 and those outside the blocks; the other blocks are alike, or shown where they are not.
+/// The steps outside the blocks, and of those in blocks the first of each kind: most blocks are alike.
 fn show(plan: &Plan, frame: Frame, ceilings: &Ceilings, serial: bool) -> std::io::Result<()> {
     let Frame { position, tokens } = frame;
     output::line(format!("\n{}: {tokens} tokens after {position}", plan.name), 0)?;
@@ -77,22 +77,21 @@ fn show(plan: &Plan, frame: Frame, ceilings: &Ceilings, serial: bool) -> std::io
     )?;
     let shape = |i: usize| (plan.steps[i].kind(), plan.steps[i].kernel.name, plan.steps[i].note.as_str());
     let running: Vec<usize> = (0..plan.steps.len()).filter(|&i| plan.steps[i].runs(frame)).collect();
-    let first_block: Vec<_> =
-        running.iter().filter(|&&i| plan.steps[i].label.starts_with("blk.0.")).map(|&i| shape(i)).collect();
-    let (mut alike, mut total) = (0, 0.0);
+    let (mut shown, mut alike, mut total) = (Vec::new(), 0, 0.0);
     for &i in &running {
         let step = &plan.steps[i];
         let seconds = ceilings.seconds(step.cost, frame, serial);
         total += seconds;
-        let in_later_block = step.label.starts_with("blk.") && !step.label.starts_with("blk.0.");
-        if in_later_block && first_block.contains(&shape(i)) {
+        let is_in_block = step.label.starts_with("blk.");
+        if is_in_block && shown.contains(&shape(i)) {
             alike += 1;
             continue;
         }
-        if !step.label.starts_with("blk.") && alike > 0 {
-            output::line(format!("(and {alike} steps of other blocks that are like those of block 0)"), 0)?;
+        if !is_in_block && alike > 0 {
+            output::line(format!("(and {alike} steps of blocks that are like those above)"), 0)?;
             alike = 0;
         }
+        shown.push(shape(i));
         output::line(
             format!(
                 "{:<24} {:<16} {:<38} {:>9.2} {:>10.1} {:>10.1}",

@@ -16,6 +16,7 @@ mod open;
 mod output;
 mod prompt;
 mod render;
+mod synth;
 mod tokenize;
 
 use clap::{Parser, Subcommand};

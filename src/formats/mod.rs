@@ -1,4 +1,4 @@
-//! Weight formats: how the weights of a tensor lie in its bytes, and their decoding on the CPU.
+//! Weight formats: how the weights of a tensor lie in its bytes, and their decoding and encoding on the CPU.
 //! `shaders/formats/NAME.wgsl` decodes the same block on the GPU.
 
 mod k_quants;
@@ -7,6 +7,7 @@ mod legacy;
 mod plain;
 
 use crate::gguf::TensorType;
+use half::f16;
 
 /// A format that we compute with.
 #[allow(non_camel_case_types)] // the names that everybody uses
@@ -105,9 +106,82 @@ impl Format {
             decode_block(block, weights);
         }
     }
+
+    /// Appends the blocks that come nearest to some weights: no weight is moved by more than half a step of its block's
+    /// grid, unless it lies beyond what the block's scale, a half, can reach (blocks of 32: at least 65504; K-quants:
+    /// at least 4e6). Formats that are no blocks round to the nearest number, the largest finite one for what is beyond.
+    /// In blocks NaN counts as zero.
+    ///
+    /// # Panics
+    /// If the weights are not whole blocks.
+    pub fn encode(self, weights: &[f32], out: &mut Vec<u8>) {
+        assert_eq!(weights.len() % self.block_weights(), 0, "encode takes whole blocks");
+        let encode_block = match self {
+            F32 => plain::encode_f32,
+            F16 => plain::encode_f16,
+            BF16 => plain::encode_bf16,
+            Q4_0 => legacy::encode_q4_0,
+            Q4_1 => legacy::encode_q4_1,
+            Q5_0 => legacy::encode_q5_0,
+            Q5_1 => legacy::encode_q5_1,
+            Q8_0 => legacy::encode_q8_0,
+            Q4_K => k_quants::encode_q4_k,
+            Q5_K => k_quants::encode_q5_k,
+            Q6_K => k_quants::encode_q6_k,
+        };
+        out.reserve(weights.len() / self.block_weights() * self.block_bytes());
+        if self.block_weights() == 1 {
+            return weights.chunks_exact(1).for_each(|weight| encode_block(weight, out));
+        }
+        let mut finite = vec![0.0; self.block_weights()];
+        for block in weights.chunks_exact(self.block_weights()) {
+            for (to, &from) in finite.iter_mut().zip(block) {
+                *to = if from.is_nan() { 0.0 } else { from.clamp(-BEYOND, BEYOND) };
+            }
+            encode_block(&finite, out);
+        }
+    }
 }
+
+/// More than any block reaches, and far from where sums of squares overflow.
+const BEYOND: f32 = 1e9;
 
 /// The half at `at`.
 fn half_at(block: &[u8], at: usize) -> f32 {
-    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// The scale of a grid whose `steps` steps span so much: the nearest half, or the next one if with that the end of the
+/// span would be more than half a step away, as happens among subnormal ones.
+fn spanning(span: f32, steps: f32) -> f16 {
+    let d = f16::from_f32((span / steps).min(f16::MAX.to_f32()));
+    if span > (steps + 0.5) * d.to_f32() && d < f16::MAX { f16::from_bits(d.to_bits() + 1) } else { d }
+}
+
+/// The largest half that is not above x.
+fn half_below(x: f32) -> f16 {
+    let x = x.clamp(f16::MIN.to_f32(), f16::MAX.to_f32());
+    let half = f16::from_f32(x);
+    match half.to_f32() > x {
+        true if half.is_sign_negative() => f16::from_bits(half.to_bits() + 1),
+        true => f16::from_bits(half.to_bits() - 1),
+        false => half,
+    }
+}
+
+/// The level nearest to x, from 0 to `top`; NaN, which is 0 / 0 here, is level 0.
+fn level(x: f32, top: u8) -> u8 {
+    ((x + 0.5) as u8).min(top)
+}
+
+/// What an encoder compares grids by: the sum of the squared errors of (weight, decoded) pairs; the worst there is if
+/// any is more than half a step off.
+fn cost(pairs: impl Iterator<Item = (f32, f32)>, step: f32) -> f32 {
+    let (mut sum, mut far) = (0.0, false);
+    for (weight, decoded) in pairs {
+        let error = (weight - decoded).abs();
+        far |= error > 0.5001 * step + f32::EPSILON * weight.abs(); // with what f32 itself rounds
+        sum += error * error;
+    }
+    if far { f32::MAX } else { sum }
 }

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use std::collections::HashSet;
 use std::io::Write;
 
-/// Collects what a file shall hold, in order; [`Writer::write`] writes it.
+/// Collects what a file shall hold, in order; [`Writer::write`] writes it. Data that is too large to be held is left to
+/// [`Writer::write_with`].
 #[derive(Debug, Clone, Default)]
 pub struct Writer<'a> {
     metadata: Vec<(String, Value)>,
@@ -18,7 +19,7 @@ struct NewTensor<'a> {
     name: String,
     shape: Vec<u64>,
     kind: TensorType,
-    data: &'a [u8],
+    data: Option<&'a [u8]>,
 }
 
 impl<'a> Writer<'a> {
@@ -43,7 +44,13 @@ impl<'a> Writer<'a> {
 
     /// Adds a tensor; `shape[0]` is the length of a row, `data` whole blocks of its type.
     pub fn tensor(&mut self, name: &str, shape: &[u64], kind: TensorType, data: &'a [u8]) -> &mut Self {
-        self.tensors.push(NewTensor { name: name.into(), shape: shape.into(), kind, data });
+        self.tensors.push(NewTensor { name: name.into(), shape: shape.into(), kind, data: Some(data) });
+        self
+    }
+
+    /// Adds a tensor whose data [`Writer::write_with`] will ask for.
+    pub fn tensor_later(&mut self, name: &str, shape: &[u64], kind: TensorType) -> &mut Self {
+        self.tensors.push(NewTensor { name: name.into(), shape: shape.into(), kind, data: None });
         self
     }
 
@@ -51,17 +58,30 @@ impl<'a> Writer<'a> {
     /// [`Error::Argument`] if the file would not be read back: a bad alignment, shape, key or name, a name that stands
     /// twice, data of another size than the shape says; [`Error::Write`] for what `out` reports.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        self.write_with(out, |_, _| Ok(()))
+    }
+
+    /// As [`Writer::write`]; `fill` writes the data of each tensor that was added without, given its name, in order.
+    pub fn write_with(
+        &self,
+        out: &mut impl Write,
+        mut fill: impl FnMut(&str, &mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let failed = |source| Error::Write { source };
         let align = self.align()?;
-        let header = self.header()?;
-        let mut at = header.len();
-        let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| Error::Write { source });
-        put(&header)?;
+        out.write_all(&self.header()?).map_err(failed)?;
         for tensor in &self.tensors {
-            put(tensor.data)?;
-            at += tensor.data.len();
-            let end = at.next_multiple_of(align);
-            put(&vec![0; end - at])?;
-            at = end;
+            let size = tensor.size()?;
+            let mut counted = Counted { out, count: 0 };
+            match tensor.data {
+                Some(data) => counted.write_all(data).map_err(failed)?,
+                None => fill(&tensor.name, &mut counted).map_err(failed)?,
+            }
+            if counted.count != size {
+                return Err(tensor.wrong_size(size, counted.count));
+            }
+            let padding = size.next_multiple_of(align as u64) - size;
+            out.write_all(&vec![0; padding as usize]).map_err(failed)?;
         }
         Ok(())
     }
@@ -73,8 +93,21 @@ impl<'a> Writer<'a> {
         Ok(bytes)
     }
 
+    /// Bytes of the whole file.
+    ///
+    /// # Errors
+    /// Those of [`Writer::header`].
+    pub fn size(&self) -> Result<u64> {
+        let align = self.align()? as u64;
+        let header = self.header()?.len() as u64;
+        self.tensors.iter().try_fold(header, |at, tensor| Ok(at + tensor.size()?.next_multiple_of(align)))
+    }
+
     /// Everything before the tensor data, padded to where that begins.
-    fn header(&self) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Those of [`Writer::write`] that need no data written.
+    pub fn header(&self) -> Result<Vec<u8>> {
         let argument =
             |what: &str, expected: String, got: String| Err(Error::Argument { what: what.into(), expected, got });
         let align = self.align()?;
@@ -89,9 +122,10 @@ impl<'a> Writer<'a> {
             put_string(&mut out, key.as_bytes());
             put_value(&mut out, value);
         }
-        let mut offset = 0;
+        let mut offset = 0u64;
         let mut names = HashSet::new();
-        for NewTensor { name, shape, kind, data } in &self.tensors {
+        for tensor in &self.tensors {
+            let NewTensor { name, shape, kind, data } = tensor;
             if name.is_empty() || name.len() > MAX_NAME {
                 return argument(
                     &format!("name of tensor {name:?}"),
@@ -106,20 +140,16 @@ impl<'a> Writer<'a> {
                 let expected = "1 to 4 dimensions".into();
                 return argument(&format!("shape of tensor {name}"), expected, shape.len().to_string());
             }
-            match byte_size(shape, *kind) {
-                Err(what) => return argument(&format!("tensor {name}"), "a possible shape".into(), what),
-                Ok(size) if size != data.len() as u64 => {
-                    let expected = format!("{size} bytes for {} weights of {}", super::dims(shape), kind.name());
-                    return argument(&format!("data of tensor {name}"), expected, data.len().to_string());
-                }
-                Ok(_) => {}
+            let size = tensor.size()?;
+            if let Some(data) = data.filter(|data| data.len() as u64 != size) {
+                return Err(tensor.wrong_size(size, data.len() as u64));
             }
             put_string(&mut out, name.as_bytes());
             out.extend((shape.len() as u32).to_le_bytes());
             shape.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
             out.extend(kind.0.to_le_bytes());
-            out.extend((offset as u64).to_le_bytes());
-            offset = (offset + data.len()).next_multiple_of(align);
+            out.extend(offset.to_le_bytes());
+            offset = (offset + size).next_multiple_of(align as u64);
         }
         out.resize(out.len().next_multiple_of(align), 0);
         Ok(out)
@@ -129,6 +159,40 @@ impl<'a> Writer<'a> {
     fn align(&self) -> Result<usize> {
         let key = self.metadata.iter().find(|entry| entry.0 == "general.alignment");
         alignment(key.map(|entry| &entry.1))
+    }
+}
+
+impl NewTensor<'_> {
+    /// Bytes of its data, as the shape says.
+    fn size(&self) -> Result<u64> {
+        byte_size(&self.shape, self.kind).map_err(|got| Error::Argument {
+            what: format!("tensor {}", self.name),
+            expected: "a possible shape".into(),
+            got,
+        })
+    }
+
+    fn wrong_size(&self, size: u64, got: u64) -> Error {
+        let expected = format!("{size} bytes for {} weights of {}", super::dims(&self.shape), self.kind.name());
+        Error::Argument { what: format!("data of tensor {}", self.name), expected, got: got.to_string() }
+    }
+}
+
+/// Counts what is written.
+struct Counted<'a, W> {
+    out: &'a mut W,
+    count: u64,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.count += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }
 
