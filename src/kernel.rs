@@ -121,7 +121,6 @@ impl Kernel {
             compilation_options: wgpu::PipelineCompilationOptions {
                 constants: &constants,
                 zero_initialize_workgroup_memory: false,
-                ..Default::default()
             },
             cache: None,
         });

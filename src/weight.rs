@@ -110,7 +110,7 @@ impl Weight {
             let (mut to_quants, mut to_scales) = (gpu.writer(&quants), gpu.writer(&scales));
             let (mut quant_bytes, mut scale_bytes, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
             for rows in rows.chunks(rows_of_piece).filter(|_| !gpu.is_outline()) {
-                (quant_bytes.clear(), scale_bytes.clear(), blocks.clear());
+                [&mut quant_bytes, &mut scale_bytes, &mut blocks].into_iter().for_each(Vec::clear);
                 let row_bytes = row_weights as usize / format.block_weights() * format.block_bytes();
                 match order {
                     Order::Rows => rows.iter().for_each(|row| {
