@@ -16,14 +16,14 @@ use peregrine::kernels::attention::Splits;
 use peregrine::kernels::linear::{Finish, Input, linear};
 use peregrine::kernels::rms_norm::Rows;
 use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
-use peregrine::kernels::top_k::TopK;
+use peregrine::kernels::sample::{Chosen, Sample, Settings};
 use peregrine::kernels::{self, KvFormat};
 use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Cost, Frame, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
 use peregrine::weight::{Vector, Weight};
-use peregrine::{Error, block_on};
+use peregrine::{Error, Sampler, Sampling, block_on};
 use std::time::Instant;
 
 /// Dispatches of one timed pass: enough that submitting it weighs nothing. For y = W x each has a W of its own, since a
@@ -290,20 +290,23 @@ fn main() {
         }
     }
 
-    let v = 49_152;
-    let logits_floats = random.normals(v as usize, 3.0);
-    let logits = filled(1, v, &logits_floats);
-    for k in [1, 40] {
-        let found = TopK::new(gpu(), 1, k).expect("room");
+    for (v, k) in [(49_152, 1), (49_152, 40), (49_152, 256), (151_936, 40)] {
+        let logits_floats = random.normals(v as usize, 3.0);
+        let logits = filled(1, v, &logits_floats);
+        let (sample, ids) = (Sample::new(gpu(), v, 64).expect("room"), gpu().buffer("ids", 4).expect("room"));
+        let sampling = Sampling { top_k: k, seed: Some(1), ..Sampling::default() };
+        let mut sampler = Sampler::new(sampling.clone()).expect("a valid sampling");
+        let settings = Settings { random: sampler.clone().random() as f32, ..Settings::of(&sampling, v) };
+        gpu().queue().write_buffer(&sample.settings, 0, bytemuck::bytes_of(&settings));
         bench.run(
-            &format!("top_k {k} of 49152"),
+            &format!("sample {k} of {v}"),
             frame(0, 1),
-            Work::Bytes(((k + 1) * v * 4) as f64),
-            |plan, _| kernels::top_k::top_k(plan, "best", &logits, Rows::All, &found),
+            Work::Bytes(v as f64 * 4.0),
+            |plan, _| kernels::sample::sample(plan, "sample", &logits, &sample, &ids),
             || {
-                let got = block_on(found.best.read(gpu(), 1)).map_err(|e| e.to_string())?;
-                let got: Vec<u32> = got.chunks(2).map(|pair| pair[0].to_bits()).collect();
-                let (want, _) = ops::top_k(&logits_floats, k as usize);
+                let got = block_on(gpu().read(&sample.chosen.buffer, 0, Chosen::BYTES)).map_err(|e| e.to_string())?;
+                let want = Chosen::Id(sampler.pick(&mut logits_floats.clone(), &[]).map_err(|e| e.to_string())?);
+                let got = Chosen::read(&got);
                 if got == want { Ok(()) } else { Err(format!("{got:?} for {want:?}")) }
             },
         );

@@ -1,11 +1,13 @@
 //! Measurements of a device and of a model on it. Nothing here judges: it measures and tells.
 
 use crate::error::Result;
+use crate::generate::GenerateOptions;
 use crate::gpu::Gpu;
 use crate::kernels::dot_bytes::{self, dot_bytes};
 use crate::kernels::multiply_add::{self, multiply_add};
 use crate::kernels::stream::stream;
 use crate::plan::{Cost, Frame, PlanBuilder};
+use crate::sampling::Sampling;
 use crate::session::Session;
 use crate::tensor::Tensor;
 use std::time::Instant;
@@ -116,20 +118,21 @@ pub struct Speeds {
     pub decode: Vec<f64>,
 }
 
-/// Prefills `prompt` tokens and decodes `tokens` greedily, `runs` times after one that warms up.
+/// Prefills `prompt` tokens and decodes `tokens` with the usual sampling, `runs` times after one that warms up.
+/// Prefill ends with the first token of the answer, as a user sees it.
 pub async fn speeds(session: &mut Session, prompt: &[u32], tokens: u32, runs: u32) -> Result<Speeds> {
     let mut speeds = Speeds::default();
     for run in 0..=runs {
         session.truncate(0);
         let start = Instant::now();
         session.append(prompt).await?;
-        let mut next = session.greedy().await?;
+        let sampling = Sampling { seed: Some(1), ..Sampling::default() };
+        let max_tokens = Some(tokens + 1); // the first one needs no pass of decode
+        let mut answer = session.generate(GenerateOptions { sampling, max_tokens, end_ids: Vec::new() })?;
+        answer.next_token().await?;
         let prefill = prompt.len() as f64 / start.elapsed().as_secs_f64();
         let start = Instant::now();
-        for _ in 0..tokens {
-            session.append(&[next]).await?;
-            next = session.greedy().await?;
-        }
+        while answer.next_token().await?.is_some() {}
         if run > 0 {
             speeds.prefill.push(prefill);
             speeds.decode.push(tokens as f64 / start.elapsed().as_secs_f64());

@@ -1,8 +1,9 @@
 //! Generation: tokens pulled from a session, one at a time. The caller owns the loop; dropping the generation stops it.
+//! Where tokens are chosen on the GPU ([`Sampling::on_gpu`]) it works on the next one while the caller holds this one.
 
 use crate::error::Result;
 use crate::sampling::{Sampler, Sampling};
-use crate::session::Session;
+use crate::session::{DEPTH, Session};
 
 #[derive(Debug, Clone, Default)]
 pub struct GenerateOptions {
@@ -30,8 +31,10 @@ pub struct Generation<'a> {
     sampler: Sampler,
     end_ids: Vec<u32>,
     left: Option<u32>,
-    /// The token given last, which the model has not seen yet.
+    /// The token given last, which is not in the session yet.
     pending: Option<u32>,
+    /// Whether the session chooses tokens for us.
+    chained: bool,
     stop: Option<Stop>,
 }
 
@@ -43,7 +46,7 @@ impl Session {
     pub fn generate(&mut self, options: GenerateOptions) -> Result<Generation<'_>> {
         let sampler = Sampler::new(options.sampling)?;
         let GenerateOptions { max_tokens: left, end_ids, .. } = options;
-        Ok(Generation { session: self, sampler, end_ids, left, pending: None, stop: None })
+        Ok(Generation { session: self, sampler, end_ids, left, pending: None, chained: false, stop: None })
     }
 }
 
@@ -62,10 +65,11 @@ impl Generation<'_> {
         if self.stop.is_some() {
             return Ok(None);
         }
-        if let Some(id) = self.pending.take() {
-            self.session.append(&[id]).await?;
-        }
-        let id = self.choose().await?;
+        let id = if self.sampler.sampling().on_gpu() {
+            self.choose_ahead().await.inspect_err(|_| self.chained = false)?
+        } else {
+            self.choose_from_logits().await?
+        };
         if self.end_ids.contains(&id) {
             self.stop = Some(Stop::End(id));
             return Ok(None);
@@ -75,10 +79,29 @@ impl Generation<'_> {
         Ok(Some(id))
     }
 
-    /// On the GPU where the best token is wanted, else from the logits.
-    async fn choose(&mut self) -> Result<u32> {
-        if self.sampler.sampling().is_plain_greedy() {
-            return self.session.greedy().await;
+    /// Takes the oldest choice on the GPU, after submitting the next as far as it can be wanted. So the pass over a
+    /// token that is given is under way, unless it is the last that `max_tokens` or the context allows.
+    async fn choose_ahead(&mut self) -> Result<u32> {
+        if let Some(id) = self.pending.take() {
+            self.session.accept(id);
+        }
+        if !self.chained {
+            self.session.begin_chain(&self.sampler)?;
+            self.chained = true;
+        }
+        let room = self.session.context() - self.session.position() + 1; // the last token needs no position
+        let wanted = self.left.map_or(room, |left| left.min(room)) as usize;
+        while self.session.choices_under_way() < wanted.min(DEPTH) {
+            self.session.submit_choice(self.sampler.random())?;
+        }
+        let id = self.session.chosen().await?;
+        self.sampler.note(id);
+        Ok(id)
+    }
+
+    async fn choose_from_logits(&mut self) -> Result<u32> {
+        if let Some(id) = self.pending.take() {
+            self.session.append(&[id]).await?;
         }
         let mut logits = self.session.logits().await?;
         self.sampler.pick(&mut logits, self.session.tokens())

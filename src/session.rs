@@ -1,17 +1,20 @@
 //! Session: one sequence of tokens on a model. It owns the KV cache and the plans; `append` runs tokens through the
 //! model, the logits stay on the GPU until they are asked for.
 
+mod chain;
+
+pub(crate) use chain::DEPTH;
+
 use crate::error::{Error, Result};
-use crate::gpu::Gpu;
 use crate::kernels::KvFormat;
 use crate::kernels::attention::MAX_HEAD_SIZE;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::rope_kv::{Angles, KvCache};
-use crate::kernels::top_k::{TopK, top_k};
 use crate::model::forward::forward;
 use crate::model::state::{Activations, kv_caches};
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder, Step};
+use chain::Chain;
 
 /// The context when none is asked for, if the model was trained for more: long caches take much memory.
 pub const DEFAULT_CONTEXT: u32 = 4096;
@@ -44,11 +47,13 @@ pub struct Session {
     prefill: Stage,
     /// A chunk of tokens a pass, logits of all; built when first asked for.
     all: Option<Stage>,
-    greedy: Greedy,
-    /// Where the logits of one position come back through, [V]: sampling reads them for every token.
+    chain: Chain,
+    /// Where the logits of one position come back through, [V]: sampling on the CPU reads them for every token.
     logits_staging: wgpu::Buffer,
     /// Which stage holds the logits of the last position.
     last: Option<Last>,
+    /// Passes of a chain over positions behind the last: where they are, `decode` holds other logits.
+    ahead: u32,
 }
 
 /// A plan and the activations it works on.
@@ -61,15 +66,6 @@ struct Stage {
 enum Last {
     Decode,
     Prefill,
-}
-
-/// The choice of the best token on the GPU, for the logits of either stage.
-struct Greedy {
-    decode: Plan,
-    prefill: Plan,
-    found: TopK,
-    /// [id, value bits, broken, 0]
-    staging: wgpu::Buffer,
 }
 
 impl Session {
@@ -101,8 +97,8 @@ impl Session {
         let stage = |name, tokens| Stage::new(model, &angles, &caches, context, name, tokens, Rows::Last, exact);
         let decode = stage("decode", 1)?;
         let prefill = stage("prefill", chunk)?;
-        let greedy = Greedy::new(model, &decode, &prefill)?;
-        let logits_staging = staging(gpu, "logits read back", decode.activations.logits.stride() as u64 * 4);
+        let chain = Chain::new(model, context, &decode, &prefill)?;
+        let logits_staging = gpu.staging("logits read back", decode.activations.logits.stride() as u64 * 4);
         let model = model.clone();
         Ok(Session {
             model,
@@ -114,9 +110,10 @@ impl Session {
             decode,
             prefill,
             all: None,
-            greedy,
+            chain,
             logits_staging,
             last: None,
+            ahead: 0,
         })
     }
 
@@ -147,6 +144,11 @@ impl Session {
     /// The plan of a chunk of the prompt.
     pub fn prefill_plan(&self) -> &Plan {
         &self.prefill.plan
+    }
+
+    /// The plan of the choice of a token, which follows every decoded one.
+    pub fn sample_plan(&self) -> &Plan {
+        &self.chain.decode
     }
 
     /// Forgets all tokens from `position` on; later tokens overwrite them.
@@ -181,15 +183,14 @@ impl Session {
                 _ => (&self.prefill, Last::Prefill),
             };
             stage.submit(&self.model, tokens, frame);
-            self.tokens.extend_from_slice(tokens);
-            self.last = Some(last);
+            self.ran(tokens, last);
         }
         self.model.gpu().check()
     }
 
     /// The logits of the last position, [V].
     pub async fn logits(&self) -> Result<Vec<f32>> {
-        let stage = match self.last()? {
+        let stage = match self.with_logits()? {
             Last::Decode => &self.decode,
             Last::Prefill => &self.prefill,
         };
@@ -234,28 +235,6 @@ impl Session {
         self.model.gpu().check()
     }
 
-    /// The most likely next token, chosen on the GPU (the lower id among equals); only the id comes back.
-    ///
-    /// # Errors
-    /// [`Error::NotFinite`] if a logit is NaN or infinite.
-    pub async fn greedy(&self) -> Result<u32> {
-        let gpu = self.model.gpu();
-        let Greedy { decode, prefill, found, staging } = &self.greedy;
-        let plan = if self.last()? == Last::Decode { decode } else { prefill };
-        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        plan.record(&mut encoder, Frame { position: 0, tokens: 1 });
-        encoder.copy_buffer_to_buffer(&found.best.buffer, 0, staging, 0, 8);
-        encoder.copy_buffer_to_buffer(&found.broken, 0, staging, 8, 4);
-        gpu.queue().submit([encoder.finish()]);
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&gpu.map(staging, 16).await?);
-        if words[2] != 0 {
-            let id = words[2] - 1;
-            let value = self.logits().await?.get(id as usize).copied().unwrap_or(f32::NAN);
-            return Err(Error::NotFinite { position: self.position() - 1, id, value });
-        }
-        Ok(words[0])
-    }
-
     /// Runs one pass over `tokens` step by step and reads back what each step wrote; for finding faults.
     pub async fn capture(&mut self, tokens: &[u32], each: impl FnMut(&Step, Vec<f32>)) -> Result<()> {
         self.check(tokens)?;
@@ -267,17 +246,28 @@ impl Session {
         self.model.gpu().queue().write_buffer(&stage.activations.ids, 0, bytemuck::cast_slice(tokens));
         let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
         stage.plan.capture(frame, each).await?;
-        self.tokens.extend_from_slice(tokens);
-        self.last = Some(if tokens.len() == 1 { Last::Decode } else { Last::Prefill });
+        self.ran(tokens, if tokens.len() == 1 { Last::Decode } else { Last::Prefill });
         Ok(())
     }
 
-    fn last(&self) -> Result<Last> {
-        self.last.ok_or_else(|| Error::Argument {
+    fn ran(&mut self, tokens: &[u32], last: Last) {
+        self.tokens.extend_from_slice(tokens);
+        (self.last, self.ahead) = (Some(last), 0);
+    }
+
+    /// The stage that holds the logits of the last position. If a chain has run ahead over them, that position's pass
+    /// runs once more.
+    fn with_logits(&self) -> Result<Last> {
+        let last = self.last.ok_or_else(|| Error::Argument {
             what: "logits".into(),
             expected: "tokens appended before".into(),
             got: format!("none since position {}", self.position()),
-        })
+        })?;
+        if let (Last::Decode, 1.., Some((token, before))) = (last, self.ahead, self.tokens.split_last()) {
+            let frame = Frame { position: before.len() as u32, tokens: 1 };
+            self.decode.submit(&self.model, &[*token], frame);
+        }
+        Ok(last)
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
@@ -331,24 +321,4 @@ impl Stage {
         self.plan.record(&mut encoder, frame);
         gpu.queue().submit([encoder.finish()]);
     }
-}
-
-impl Greedy {
-    fn new(model: &Model, decode: &Stage, prefill: &Stage) -> Result<Greedy> {
-        let gpu = model.gpu();
-        let found = TopK::new(gpu, 1, 1)?;
-        let plan = |stage: &Stage| {
-            let mut plan = PlanBuilder::new(gpu, 1);
-            top_k(&mut plan, "argmax", &stage.activations.logits, Rows::Last, &found)?;
-            plan.finish("greedy")
-        };
-        let staging = staging(gpu, "chosen token", 16);
-        Ok(Greedy { decode: plan(decode)?, prefill: plan(prefill)?, found, staging })
-    }
-}
-
-/// A buffer that the GPU copies into and we map, again and again.
-fn staging(gpu: &Gpu, label: &str, size: u64) -> wgpu::Buffer {
-    let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-    gpu.device().create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false })
 }

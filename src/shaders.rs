@@ -12,6 +12,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("attention_merge.wgsl", include_str!("../shaders/attention_merge.wgsl")),
     ("bytes.wgsl", include_str!("../shaders/bytes.wgsl")),
     ("dot_bytes.wgsl", include_str!("../shaders/dot_bytes.wgsl")),
+    ("draw.wgsl", include_str!("../shaders/draw.wgsl")),
     ("embed.wgsl", include_str!("../shaders/embed.wgsl")),
     ("finish/add.wgsl", include_str!("../shaders/finish/add.wgsl")),
     ("finish/add_norm.wgsl", include_str!("../shaders/finish/add_norm.wgsl")),
@@ -63,16 +64,18 @@ pub const FILES: &[(&str, &str)] = &[
     ("operand/f32_subgroup8.wgsl", include_str!("../shaders/operand/f32_subgroup8.wgsl")),
     ("order/panels.wgsl", include_str!("../shaders/order/panels.wgsl")),
     ("order/rows.wgsl", include_str!("../shaders/order/rows.wgsl")),
+    ("peaks.wgsl", include_str!("../shaders/peaks.wgsl")),
     ("quantize.wgsl", include_str!("../shaders/quantize.wgsl")),
     ("reduce/shared.wgsl", include_str!("../shaders/reduce/shared.wgsl")),
     ("reduce/subgroup.wgsl", include_str!("../shaders/reduce/subgroup.wgsl")),
     ("rms_norm.wgsl", include_str!("../shaders/rms_norm.wgsl")),
     ("rope_kv.wgsl", include_str!("../shaders/rope_kv.wgsl")),
+    ("sample.wgsl", include_str!("../shaders/sample.wgsl")),
+    ("sampling.wgsl", include_str!("../shaders/sampling.wgsl")),
     ("silu.wgsl", include_str!("../shaders/silu.wgsl")),
     ("softmax.wgsl", include_str!("../shaders/softmax.wgsl")),
     ("stream.wgsl", include_str!("../shaders/stream.wgsl")),
     ("swiglu.wgsl", include_str!("../shaders/swiglu.wgsl")),
-    ("top_k.wgsl", include_str!("../shaders/top_k.wgsl")),
 ];
 
 /// The files that define `decode` for a weight format.

@@ -1,8 +1,10 @@
 //! The face that a web page sees: functions for JavaScript over the same engine.
 
+use crate::generate::GenerateOptions;
 use crate::gguf::Gguf;
 use crate::gpu::Gpu;
 use crate::model::{Config, Model};
+use crate::sampling::Sampling;
 use crate::session::SessionOptions;
 use crate::tokenizer::{Encode, Tokenizer};
 use wasm_bindgen::prelude::*;
@@ -45,11 +47,11 @@ pub async fn generate_ids(gguf: Vec<u8>, ids: Vec<u32>, tokens: u32) -> Result<V
     let model = Model::load(&gpu, &Gguf::from_bytes(gguf)?, |_, _| ()).await?;
     let mut session = model.session(&SessionOptions::default())?;
     session.append(&ids).await?;
+    let options = GenerateOptions { sampling: Sampling::greedy(), max_tokens: Some(tokens), end_ids: Vec::new() };
+    let mut generation = session.generate(options)?;
     let mut generated = Vec::new();
-    for _ in 0..tokens {
-        let id = session.greedy().await?;
+    while let Some(id) = generation.next_token().await? {
         generated.push(id);
-        session.append(&[id]).await?;
     }
     Ok(generated)
 }

@@ -10,14 +10,14 @@ use peregrine::kernels::attention::Splits;
 use peregrine::kernels::linear::{Finish, Input, Linear, Squares, linear, linear_with};
 use peregrine::kernels::rms_norm::Rows;
 use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
-use peregrine::kernels::top_k::TopK;
+use peregrine::kernels::sample::{Chosen, Mark, Sample, Settings};
 use peregrine::kernels::{self, KvFormat};
 use peregrine::model::{Pairing, Rope};
-use peregrine::plan::{Frame, PlanBuilder};
+use peregrine::plan::{Frame, Plan, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
 use peregrine::weight::{Order, Source, Vector, Weight};
-use peregrine::{Error, Gpu, block_on, wgpu};
+use peregrine::{Error, Gpu, Sampler, Sampling, block_on, wgpu};
 
 /// Row lengths: 1, odd, prime, whole blocks, several workgroups.
 const COLS: [u32; 7] = [1, 3, 31, 64, 97, 576, 1757];
@@ -637,32 +637,120 @@ fn softmax() {
     table.finish();
 }
 
+/// A plan of one choice, over logits that lie in a poisoned row.
+struct Choice {
+    plan: Plan,
+    sample: Sample,
+    logits: Tensor,
+    ids: wgpu::Buffer,
+}
+
+impl Choice {
+    fn new(gpu: &Gpu, vocab: u32) -> Choice {
+        let (logits, sample) = (poisoned(1, vocab), Sample::new(gpu, vocab, 64).unwrap());
+        let mut plan = PlanBuilder::new(gpu, 1);
+        let ids = gpu.buffer("ids", 16).unwrap();
+        kernels::sample::sample(&mut plan, "sample", &logits, &sample, &ids).unwrap();
+        Choice { plan: plan.finish("sample").unwrap(), sample, logits, ids }
+    }
+
+    fn begin(&self, sampler: &Sampler, tokens: &[u32]) {
+        let marks = Mark::all(sampler, tokens, self.logits.cols).unwrap();
+        gpu().queue().write_buffer(&self.sample.marks, 0, bytemuck::cast_slice(&marks));
+        gpu().queue().write_buffer(&self.sample.history, 0, bytemuck::cast_slice(tokens));
+    }
+
+    /// Of the token at `position`. All that the kernel must write is poisoned before.
+    fn choose(&self, logits: &[f32], settings: Settings, position: u32) -> Result<Chosen, String> {
+        let poison = [POISON; 4];
+        for buffer in [&self.sample.chosen.buffer, &self.ids] {
+            gpu().queue().write_buffer(buffer, 0, bytemuck::cast_slice(&poison));
+        }
+        for step in &self.plan.steps {
+            let output = &step.output; // the peaks, and the pool behind them
+            let floats = vec![POISON; output.stride() as usize];
+            gpu().queue().write_buffer(&output.buffer, 0, bytemuck::cast_slice(&floats));
+        }
+        gpu().queue().write_buffer(&self.logits.buffer, 0, bytemuck::cast_slice(logits));
+        gpu().queue().write_buffer(&self.sample.settings, 0, bytemuck::bytes_of(&settings));
+        let mut encoder = gpu().device().create_command_encoder(&Default::default());
+        self.plan.record(&mut encoder, frame(position, 1));
+        gpu().queue().submit([encoder.finish()]);
+        let read = |buffer: &wgpu::Buffer| block_on(gpu().read(buffer, 0, 16)).unwrap();
+        let (chosen, ids) = (read(&self.sample.chosen.buffer), read(&self.ids));
+        let poison: &[u8] = bytemuck::cast_slice(&poison);
+        if chosen[12..] != poison[12..] || ids[4..] != poison[4..] || ids[..4] != chosen[..4] {
+            return Err(format!("chosen {chosen:?}, ids {ids:?}"));
+        }
+        Ok(Chosen::read(&chosen))
+    }
+}
+
+/// The GPU's choices against the CPU sampler's: several in turn, so that the penalties' bookkeeping is seen too.
 #[test]
-fn top_k_and_argmax() {
-    let mut table = Table::new("top_k");
-    for t in TOKENS {
-        for n in COLS {
-            for k in [1, 2, 40].map(|k: u32| k.min(n)) {
-                let mut random = Random::new((t * n + k) as u64);
-                // few distinct values, so that ties abound
-                let x_floats: Vec<f32> = (0..t * n).map(|_| random.below(50) as f32 - 25.0).collect();
-                let x = filled(t, n, &x_floats);
-                let found = TopK::new(gpu(), t, k).unwrap();
-                let outcome =
-                    run(gpu(), frame(0, t), |plan| kernels::top_k::top_k(plan, "best", &x, Rows::All, &found));
-                let got = outcome.and_then(|()| {
-                    let pairs: Vec<u32> = bits(&block_on(found.best.read(gpu(), t)).unwrap());
-                    let got: Vec<(u32, f32)> = pairs.chunks(2).map(|p| (p[0], f32::from_bits(p[1]))).collect();
-                    let want: Vec<(u32, f32)> = x_floats
-                        .chunks(n as usize)
-                        .flat_map(|row| {
-                            let (ids, values) = ops::top_k(row, k as usize);
-                            ids.into_iter().zip(values).collect::<Vec<_>>()
-                        })
-                        .collect();
-                    if got == want { Ok(()) } else { Err(format!("got {got:?}, expected {want:?}")) }
-                });
-                table.row(&format!("T {t} N {n} k {k}"), got);
+fn sample_chooses_as_the_sampler_does() {
+    let usual = || Sampling { seed: Some(3), ..Sampling::default() };
+    let open = || Sampling { temperature: 1.5, top_p: 1.0, min_p: 0.0, ..usual() };
+    let penalties =
+        || Sampling { repeat_penalty: 1.3, repeat_last_n: 5, frequency_penalty: 0.4, presence_penalty: 0.3, ..open() };
+    let mut samplings = vec![
+        ("greedy", Sampling::greedy()),
+        ("greedy with penalties", Sampling { temperature: 0.0, ..penalties() }),
+        ("greedy, some barred", Sampling { barred: vec![0, 2], ..Sampling::greedy() }),
+        ("usual", usual()),
+        ("top_p 0", Sampling { top_p: 0.0, ..usual() }),
+        ("top_p 0.5", Sampling { top_p: 0.5, min_p: 0.0, ..usual() }),
+        ("min_p 0.5", Sampling { top_p: 1.0, min_p: 0.5, ..usual() }),
+        ("cold", Sampling { temperature: 1e-3, ..usual() }),
+        ("penalties", penalties()),
+        ("repeat_last_n reached on the way", Sampling { repeat_last_n: 8, ..penalties() }),
+        ("no repeat_last_n", Sampling { repeat_last_n: 0, ..penalties() }),
+        ("all of the sequence", Sampling { repeat_last_n: u32::MAX, ..penalties() }),
+        ("penalties that are huge", Sampling { repeat_penalty: 1e38, presence_penalty: -3e38, ..penalties() }),
+        ("some barred", Sampling { barred: vec![2, 0], top_k: 256, ..penalties() }),
+    ];
+    samplings.extend([1, 2, 40, 256].map(|top_k| ("open", Sampling { top_k, ..open() })));
+    let mut table = Table::new("sample");
+    for (profile, gpu) in profiles() {
+        for vocab in [1, 3, 257, 1757, 49_152] {
+            let choice = Choice::new(&gpu, vocab);
+            let mut random = Random::new(vocab as u64);
+            let id = |i: u32| if i % 1024 == 5 { 3.0 } else { 0.0 };
+            let kinds: [(&str, Vec<f32>); 4] = [
+                ("normal", random.normals(vocab as usize, 3.0)),
+                ("ties", (0..vocab).map(|_| random.below(50) as f32 / 4.0 - 6.0).collect()),
+                ("all equal", vec![-0.0; vocab as usize]),
+                ("the best in one group", (0..vocab).map(id).collect()),
+            ];
+            for (kind, logits) in kinds {
+                for (name, sampling) in &samplings {
+                    if sampling.barred.len() as u32 >= vocab {
+                        continue; // ids that are not there
+                    }
+                    let mut run = || {
+                        let mut tokens = random.ids(6, vocab);
+                        let mut sampler = Sampler::new(sampling.clone()).unwrap();
+                        let mut on_gpu = sampler.clone();
+                        choice.begin(&sampler, &tokens);
+                        for _ in 0..8 {
+                            let want = sampler.pick(&mut logits.clone(), &tokens).map_err(|e| e.to_string())?;
+                            let settings = Settings { random: on_gpu.random() as f32, ..Settings::of(sampling, vocab) };
+                            let got = choice.choose(&logits, settings, tokens.len() as u32)?;
+                            if got != Chosen::Id(want) {
+                                return Err(format!("token {}: got {got:?}, expected {want}", tokens.len()));
+                            }
+                            tokens.push(want);
+                        }
+                        let marks = block_on(gpu.read(&choice.sample.marks, 0, vocab as u64 * 8)).unwrap();
+                        let marks: Vec<Mark> = bytemuck::pod_collect_to_vec(&marks);
+                        let mut want = Mark::all(&sampler, &tokens, vocab).unwrap();
+                        if Settings::of(sampling, vocab).penalized == 0 {
+                            want = Mark::all(&on_gpu, &tokens[..6], vocab).unwrap();
+                        }
+                        if marks == want { Ok(()) } else { Err("the marks differ".into()) }
+                    };
+                    table.row(&format!("{name}, k {}, {kind}, V {vocab}, {profile}", sampling.top_k), run());
+                }
             }
         }
     }
@@ -670,32 +758,35 @@ fn top_k_and_argmax() {
 }
 
 #[test]
-fn top_k_tells_of_values_that_are_not_finite() {
-    let mut table = Table::new("not finite");
+fn sample_tells_why_there_is_no_choice() {
+    let mut table = Table::new("no choice");
+    let choice = Choice::new(gpu(), 1500);
+    let usual = || Sampling { seed: Some(3), ..Sampling::default() };
     for (name, at, value) in [
         ("none", 0, 1.0),
         ("NaN first", 0, f32::NAN),
-        ("NaN", 700, f32::NAN),
-        ("inf last", 999, f32::INFINITY),
+        ("NaN", 700, -f32::NAN),
+        ("inf last", 1499, f32::INFINITY),
         ("-inf", 65, f32::NEG_INFINITY),
     ] {
-        let mut x_floats = Random::new(1).normals(1000, 1.0);
-        x_floats[at] = value;
-        let x = filled(1, 1000, &x_floats);
-        let found = TopK::new(gpu(), 1, 1).unwrap();
-        let outcome = run(gpu(), frame(0, 1), |plan| kernels::top_k::top_k(plan, "best", &x, Rows::All, &found))
-            .and_then(|()| {
-                let broken = u32::from_le_bytes(block_on(gpu().read(&found.broken, 0, 4)).unwrap().try_into().unwrap());
-                let want = if value.is_finite() { 0 } else { at as u32 + 1 };
-                if broken == want { Ok(()) } else { Err(format!("says {broken}, expected {want}")) }
+        let mut logits = Random::new(1).normals(1500, 1.0);
+        logits[at] = value;
+        // a barred token is looked at too
+        for sampling in [Sampling::greedy(), usual(), Sampling { barred: vec![0, 700], ..usual() }] {
+            choice.begin(&Sampler::new(sampling.clone()).unwrap(), &[1]);
+            let outcome = choice.choose(&logits, Settings::of(&sampling, 1500), 1).and_then(|got| match got {
+                Chosen::Id(_) if value.is_finite() => Ok(()),
+                Chosen::NotFinite { id, value: told } if id == at as u32 && told.to_bits() == value.to_bits() => Ok(()),
+                got => Err(format!("{got:?}")),
             });
-        table.row(name, outcome);
+            table.row(name, outcome);
+        }
     }
+    let barred = Sampling { barred: (0..1500).collect(), ..usual() };
+    choice.begin(&Sampler::new(barred.clone()).unwrap(), &[1]);
+    let got = choice.choose(&[0.0; 1500], Settings::of(&barred, 1500), 1);
+    table.row("all barred", if got == Ok(Chosen::AllBarred) { Ok(()) } else { Err(format!("{got:?}")) });
     table.finish();
-}
-
-fn bits(floats: &[f32]) -> Vec<u32> {
-    floats.iter().map(|f| f.to_bits()).collect()
 }
 
 #[test]

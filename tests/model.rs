@@ -12,7 +12,10 @@ use peregrine::formats::Format;
 use peregrine::gguf::{Array, Value};
 use peregrine::model::Architecture;
 use peregrine::reference::{ReferenceModel, ops};
-use peregrine::{Error, Gguf, Gpu, KvFormat, Model, Profile, Session, SessionOptions, block_on};
+use peregrine::{
+    Error, GenerateOptions, Gguf, Gpu, KvFormat, Model, Profile, Sampler, Sampling, Session, SessionOptions, Stop,
+    block_on,
+};
 use std::path::Path;
 
 impl Engine for Session {
@@ -273,6 +276,170 @@ fn broken_weights_are_told_when_a_token_is_chosen() {
     let mut session = open(gpu(), &gguf, &exact()).unwrap();
     block_on(session.append(&[1, 2])).unwrap();
     assert!(matches!(block_on(session.greedy()), Err(Error::NotFinite { position: 1, .. })));
+}
+
+/// Tokens chosen on the CPU, each before the next pass: what a generation must give, too.
+fn one_by_one(session: &mut Session, sampling: &Sampling, count: usize) -> Vec<u32> {
+    let mut sampler = Sampler::new(sampling.clone()).unwrap();
+    let mut ids = Vec::new();
+    while ids.len() < count {
+        let mut logits = block_on(session.logits()).unwrap();
+        let id = sampler.pick(&mut logits, session.tokens()).unwrap();
+        ids.push(id);
+        if ids.len() < count {
+            block_on(session.append(&[id])).unwrap();
+        }
+    }
+    ids
+}
+
+fn up_to(max_tokens: usize, sampling: &Sampling) -> GenerateOptions {
+    GenerateOptions { sampling: sampling.clone(), max_tokens: Some(max_tokens as u32), end_ids: Vec::new() }
+}
+
+#[test]
+fn a_generation_gives_the_tokens_of_a_loop_on_the_cpu() {
+    let usual = |seed| Sampling { seed: Some(seed), ..Sampling::default() };
+    let hot = |seed| Sampling { temperature: 20.0, top_k: 256, top_p: 1.0, min_p: 0.0, ..usual(seed) };
+    let penalties = |base| Sampling {
+        repeat_penalty: 1.4,
+        repeat_last_n: 12,
+        frequency_penalty: 0.3,
+        presence_penalty: 0.2,
+        barred: vec![3, 77],
+        ..base
+    };
+    let mut samplings = vec![
+        ("greedy".to_string(), Sampling::greedy()),
+        ("greedy with penalties".into(), penalties(Sampling::greedy())),
+        ("no top-k: on the CPU".into(), Sampling { top_k: 0, ..usual(1) }),
+    ];
+    for seed in 1..5 {
+        samplings.extend([
+            (format!("usual, seed {seed}"), usual(seed)),
+            (format!("hot, seed {seed}"), hot(seed)),
+            (format!("hot with penalties, seed {seed}"), penalties(hot(seed))),
+        ]);
+    }
+    let mut models: Vec<(&str, Gguf, usize)> = vec![
+        ("llama F32", TinyModel::new(Architecture::Llama, Format::F32, 91).gguf(), 40),
+        ("qwen2 Q8_0", TinyModel::new(Architecture::Qwen2, Format::Q8_0, 92).gguf(), 40),
+    ];
+    if let Some(path) = common::data("fetched/SmolLM2-135M-Instruct.Q4_1.gguf") {
+        models.push(("smollm2", Gguf::open(path).unwrap(), 6));
+    }
+    let mut table = Table::new("generations");
+    for (model, gguf, count) in models {
+        let options = SessionOptions { context: Some(64), ..Default::default() };
+        let mut session = open(gpu(), &gguf, &options).unwrap();
+        for prompt in [&[5, 9, 77, 5, 102][..], &[1]] {
+            for (name, sampling) in &samplings {
+                session.truncate(0);
+                block_on(session.append(prompt)).unwrap();
+                let want = one_by_one(&mut session, sampling, count);
+                session.truncate(0);
+                block_on(session.append(prompt)).unwrap();
+                let got: Vec<u32> =
+                    session.generate(up_to(count, sampling)).unwrap().collect::<Result<_, _>>().unwrap();
+                let same = got == want && session.tokens() == [prompt, &want[..count - 1]].concat();
+                let told = || format!("got {got:?}, expected {want:?}");
+                table.row(&format!("{model}, {name}, {prompt:?}"), if same { Ok(()) } else { Err(told()) });
+            }
+        }
+    }
+    table.finish();
+}
+
+/// However an answer ends, the session holds the prompt and the tokens given (but for the last, unless an end token was
+/// chosen after it), and goes on from there.
+#[test]
+fn a_session_goes_on_after_any_end_of_a_generation() {
+    let gguf = TinyModel::new(Architecture::Llama, Format::F32, 93).gguf();
+    let sampling = Sampling { temperature: 20.0, seed: Some(5), top_p: 1.0, min_p: 0.0, ..Sampling::default() };
+    let (context, prompt) = (24, [7, 8, 9]);
+    let new = || {
+        let mut session = open(gpu(), &gguf, &SessionOptions { context: Some(context), ..Default::default() }).unwrap();
+        block_on(session.append(&prompt)).unwrap();
+        session
+    };
+    let answer = one_by_one(&mut new(), &sampling, context as usize - 2);
+    let first = |id: u32| answer.iter().position(|&other| other == id).unwrap();
+    let end = *answer.iter().find(|&&id| first(id) > 3).expect("an id that comes late");
+    let mut table = Table::new("ends");
+    let all = || GenerateOptions { sampling: sampling.clone(), max_tokens: None, end_ids: Vec::new() };
+    for (name, options, pulled, given, stop) in [
+        ("never pulled", all(), 0, 0, None),
+        ("dropped after one", all(), 1, 1, None),
+        ("dropped in the middle", all(), 5, 5, None),
+        ("no tokens wanted", up_to(0, &sampling), 9, 0, Some(Stop::Length)),
+        ("one token wanted", up_to(1, &sampling), 9, 1, Some(Stop::Length)),
+        ("six tokens wanted", up_to(6, &sampling), 9, 6, Some(Stop::Length)),
+        ("context full", all(), 99, answer.len(), Some(Stop::Context)),
+        ("end id", GenerateOptions { end_ids: vec![end], ..all() }, 99, first(end), Some(Stop::End(end))),
+        ("end id at once", GenerateOptions { end_ids: vec![answer[0]], ..all() }, 99, 0, Some(Stop::End(answer[0]))),
+    ] {
+        let run = || -> Result<(), String> {
+            let mut session = new();
+            let mut generation = session.generate(options).map_err(|e| chain(&e))?;
+            let got: Vec<u32> = generation.by_ref().take(pulled).collect::<Result<_, _>>().map_err(|e| chain(&e))?;
+            let stopped = generation.stop();
+            if got != answer[..given] || stopped != stop {
+                return Err(format!("got {got:?}, {stopped:?}; expected {:?}, {stop:?}", &answer[..given]));
+            }
+            let seen = if matches!(stop, Some(Stop::End(_))) { given } else { given.saturating_sub(1) };
+            let held = [&prompt[..], &answer[..seen]].concat();
+            if session.tokens() != held || session.position() as usize != held.len() {
+                return Err(format!("the session holds {:?}, expected {held:?}", session.tokens()));
+            }
+            // a session that never ran ahead
+            let mut other = new();
+            for &id in &held[3..] {
+                block_on(other.append(&[id])).unwrap();
+            }
+            let logits = |session: &Session| block_on(session.logits()).map_err(|e| chain(&e));
+            close("logits", &logits(&session)?, &logits(&other)?, 0.0, 0.0)?;
+            let again = |session: &mut Session| session.generate(up_to(1, &sampling)).unwrap().collect::<Vec<_>>();
+            let (a, b) = (format!("{:?}", again(&mut session)), format!("{:?}", again(&mut other)));
+            if a != b {
+                return Err(format!("the next token is {a}, expected {b}"));
+            }
+            if session.position() < context {
+                close("later", &Engine::append(&mut session, &[4])?, &Engine::append(&mut other, &[4])?, 0.0, 0.0)?;
+            }
+            let shared = session.reuse(&[7, 8, 1]).to_vec();
+            if shared != [1] {
+                return Err(format!("left to append: {shared:?}"));
+            }
+            Ok(())
+        };
+        table.row(name, run());
+    }
+    table.finish();
+}
+
+#[test]
+fn a_generation_tells_of_broken_weights_and_of_barred_vocabularies() {
+    let tiny = TinyModel::new(Architecture::Llama, Format::F32, 61);
+    let sampling = |barred| Sampling { seed: Some(1), barred, ..Sampling::default() };
+    let next = |gguf: &Gguf, barred: Vec<u32>| {
+        let mut session = open(gpu(), gguf, &exact()).unwrap();
+        block_on(session.append(&[1, 2])).unwrap();
+        let mut generation = session.generate(up_to(5, &sampling(barred))).unwrap();
+        // asked again, it says the same
+        [generation.next(), generation.next()].map(|next| next.unwrap().unwrap_err())
+    };
+    let mut tensors = tiny.tensors();
+    let norm = tensors.iter_mut().find(|t| t.name == "output_norm.weight").unwrap();
+    norm.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    for error in next(&tiny.gguf_of(&tensors), Vec::new()) {
+        assert!(matches!(error, Error::NotFinite { position: 1, id: 0, .. }), "{error}");
+    }
+    for error in next(&tiny.gguf(), (0..203).collect()) {
+        assert!(error.to_string().contains("203 barred tokens"), "{error}");
+    }
+    for error in next(&tiny.gguf(), vec![203]) {
+        assert!(error.to_string().contains("a barred token: expected an id below 203, got 203"), "{error}");
+    }
 }
 
 /// Every step of both plans is compared, and a damaged weight is found at its own step.

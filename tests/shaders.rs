@@ -25,11 +25,12 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["multiply_add.wgsl"]], multiply_add::MultiplyAddParams::FIELDS);
     add(&[&["dot_bytes.wgsl"]], dot_bytes::DotBytesParams::FIELDS);
     add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
-    add(&[&["top_k.wgsl"]], top_k::TopKParams::FIELDS);
+    add(&[&["sampling.wgsl", "peaks.wgsl"]], sample::SampleParams::FIELDS);
     add(&[&["frame.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
     for reduce in reduces {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
+        add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }
     for (reading, writing) in kvs {
         let shared = [&["frame.wgsl"], reading, &["attend/params.wgsl"]].concat();
@@ -126,10 +127,18 @@ fn faults(key: &KernelKey, fields: Fields) -> Vec<String> {
         faults.push(format!("bindings are not params, inputs, outputs: {read:?}"));
     }
 
-    let params = module.types.iter().find(|(_, ty)| ty.name.as_deref() == Some("Params"));
-    let Some(TypeInner::Struct { members, .. }) = params.map(|(_, ty)| &ty.inner) else {
-        faults.push("no struct Params".into());
-        return faults;
+    faults.extend(struct_faults(&module, "Params", fields));
+    if key.files.contains(&"sampling.wgsl") {
+        faults.extend(struct_faults(&module, "Settings", sample::Settings::FIELDS));
+    }
+    faults
+}
+
+/// How a WGSL struct differs from its twin in Rust.
+fn struct_faults(module: &naga::Module, name: &str, fields: Fields) -> Option<String> {
+    let found = module.types.iter().find(|(_, ty)| ty.name.as_deref() == Some(name));
+    let Some(TypeInner::Struct { members, .. }) = found.map(|(_, ty)| &ty.inner) else {
+        return Some(format!("no struct {name}"));
     };
     let in_wgsl: Vec<_> = members
         .iter()
@@ -143,10 +152,7 @@ fn faults(key: &KernelKey, fields: Fields) -> Vec<String> {
         })
         .collect();
     let in_rust: Vec<_> = fields.iter().enumerate().map(|(i, f)| (f.0.to_string(), f.1, i as u32 * 4)).collect();
-    if in_wgsl != in_rust {
-        faults.push(format!("params: WGSL has {in_wgsl:?}, Rust has {in_rust:?}"));
-    }
-    faults
+    (in_wgsl != in_rust).then(|| format!("{name}: WGSL has {in_wgsl:?}, Rust has {in_rust:?}"))
 }
 
 #[test]

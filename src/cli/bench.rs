@@ -62,7 +62,7 @@ impl Bench {
         let plan = session.plan();
         let bytes = plan.weight_bytes();
         let last = Frame { position: needed - 1, tokens: 1 };
-        let dispatches = plan.dispatches(last) + 1; // and the choice of the token
+        let dispatches = plan.dispatches(last) + session.sample_plan().dispatches(last);
         let read = decode * bytes as f64;
         let card = session.model().gpu().card();
         if self.json {
@@ -106,18 +106,19 @@ impl Bench {
         let passes = [
             (session.prefill_plan(), Frame { position: 0, tokens: self.prompt.min(chunk) }),
             (session.plan(), Frame { position: self.prompt + self.tokens / 2, tokens: 1 }),
+            (session.sample_plan(), Frame { position: self.prompt + self.tokens / 2, tokens: 1 }),
         ];
         let times = passes.map(|(plan, frame)| {
             block_on(profile_median(gpu, plan, frame, self.runs)).map(|times| Pass { plan, frame, times })
         });
-        let [prefill, decode] = times;
+        let [prefill, decode, sample] = times;
         let serial = gpu.profile().lanes;
-        Ok(Profiled { passes: [prefill?, decode?], ceilings: block_on(Ceilings::measure(gpu))?, serial })
+        Ok(Profiled { passes: [prefill?, decode?, sample?], ceilings: block_on(Ceilings::measure(gpu))?, serial })
     }
 }
 
 struct Profiled<'a> {
-    passes: [Pass<'a>; 2],
+    passes: [Pass<'a>; 3],
     ceilings: Ceilings,
     serial: bool,
 }

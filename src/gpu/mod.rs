@@ -4,7 +4,7 @@ mod adapter;
 mod self_test;
 mod transfer;
 
-pub(crate) use transfer::now;
+pub(crate) use transfer::{ReadBacks, now};
 
 pub use adapter::{GpuCard, GpuOptions, Matrix};
 

@@ -2,6 +2,7 @@
 
 use super::Gpu;
 use crate::error::{Error, Result};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -59,16 +60,17 @@ impl Gpu {
         Writer { gpu: self, buffer, at: 0, carry: Vec::new() }
     }
 
+    /// A buffer that the GPU copies into and we map, again and again.
+    pub(crate) fn staging(&self, label: &str, size: u64) -> wgpu::Buffer {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let label = Some(label);
+        self.device().create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false })
+    }
+
     /// Reads bytes back; waits until the GPU has done all that was submitted.
     pub async fn read(&self, buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let size = bytes.next_multiple_of(4);
-        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let staging = self.device().create_buffer(&wgpu::BufferDescriptor {
-            label: Some("read back"),
-            size,
-            usage,
-            mapped_at_creation: false,
-        });
+        let staging = self.staging("read back", size);
         let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(buffer, offset, &staging, 0, size);
         self.queue().submit([encoder.finish()]);
@@ -79,29 +81,97 @@ impl Gpu {
 
     /// Maps a staging buffer that the queue will fill, copies it out and unmaps it.
     pub async fn map(&self, staging: &wgpu::Buffer, size: u64) -> Result<Vec<u8>> {
+        Mapping::begin(staging, size, None).bytes(self).await
+    }
+
+    /// Waits for the queue on native devices; a browser does this by itself.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_for(None)
+    }
+
+    /// Waits until the queue has done one submission, or all.
+    fn wait_for(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        // A finite wait: some software drivers hang on an endless one.
+        let timeout = Some(std::time::Duration::from_secs(600));
+        let polled = self.device().poll(wgpu::PollType::Wait { submission_index, timeout });
+        self.check()?;
+        polled.map(|_| ()).map_err(|e| Error::Gpu { what: "waiting for the GPU".into(), message: e.to_string() })
+    }
+}
+
+/// A staging buffer on its way to us.
+struct Mapping {
+    buffer: wgpu::Buffer,
+    size: u64,
+    /// The submission that fills it; None: whatever was submitted.
+    after: Option<wgpu::SubmissionIndex>,
+    done: Signal,
+}
+
+impl Mapping {
+    fn begin(buffer: &wgpu::Buffer, size: u64, after: Option<wgpu::SubmissionIndex>) -> Mapping {
         let done = Signal::default();
         let signal = done.clone();
-        staging.map_async(wgpu::MapMode::Read, 0..size, move |result| signal.set(result.is_ok()));
-        self.wait()?;
-        let mapped = done.await;
-        self.check()?;
-        let view = mapped.then(|| staging.get_mapped_range(0..size)).and_then(|view| view.ok());
+        buffer.map_async(wgpu::MapMode::Read, 0..size, move |result| signal.set(result.is_ok()));
+        Mapping { buffer: buffer.clone(), size, after, done }
+    }
+
+    /// Waits, copies the bytes out and unmaps the buffer.
+    async fn bytes(&self, gpu: &Gpu) -> Result<Vec<u8>> {
+        gpu.wait_for(self.after.clone())?;
+        let mapped = self.done.clone().await;
+        gpu.check()?;
+        let view = mapped.then(|| self.buffer.get_mapped_range(0..self.size)).and_then(|view| view.ok());
         let Some(view) = view else {
             return Err(Error::Gpu { what: "read back".into(), message: "the buffer could not be mapped".into() });
         };
         let data = view.to_vec();
         drop(view);
-        staging.unmap();
+        self.buffer.unmap();
         Ok(data)
     }
+}
 
-    /// Waits for the queue on native devices; a browser does this by itself.
-    pub fn wait(&self) -> Result<()> {
-        // A finite wait: some software drivers hang on an endless one.
-        let timeout = Some(std::time::Duration::from_secs(600));
-        let polled = self.device().poll(wgpu::PollType::Wait { submission_index: None, timeout });
-        self.check()?;
-        polled.map(|_| ()).map_err(|e| Error::Gpu { what: "waiting for the GPU".into(), message: e.to_string() })
+/// Small results of several submissions on their way back at once, through staging buffers that take turns.
+pub(crate) struct ReadBacks {
+    free: Vec<wgpu::Buffer>,
+    /// The oldest first.
+    under_way: VecDeque<Mapping>,
+}
+
+impl ReadBacks {
+    /// For up to `most` results of `size` bytes.
+    pub fn new(gpu: &Gpu, label: &str, size: u64, most: usize) -> ReadBacks {
+        let free = (0..most).map(|_| gpu.staging(label, size)).collect();
+        ReadBacks { free, under_way: VecDeque::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Submits what was recorded, and after it the copy of `from`, whose bytes [`ReadBacks::take`] will give.
+    pub fn submit(&mut self, gpu: &Gpu, mut encoder: wgpu::CommandEncoder, from: &wgpu::Buffer) {
+        let Some(staging) = self.free.pop() else { unreachable!("more results under way than there are buffers") };
+        encoder.copy_buffer_to_buffer(from, 0, &staging, 0, staging.size());
+        let after = gpu.queue().submit([encoder.finish()]);
+        self.under_way.push_back(Mapping::begin(&staging, staging.size(), Some(after)));
+    }
+
+    /// The bytes of the oldest submission under way; there must be one. Waits for no later one.
+    pub async fn take(&mut self, gpu: &Gpu) -> Result<Vec<u8>> {
+        let Some(oldest) = self.under_way.front() else { unreachable!("no result is under way") };
+        let bytes = oldest.bytes(gpu).await;
+        self.free.extend(self.under_way.pop_front().map(|oldest| oldest.buffer));
+        bytes
+    }
+
+    /// Forgets what is under way.
+    pub fn clear(&mut self) {
+        for Mapping { buffer, .. } in self.under_way.drain(..) {
+            buffer.unmap();
+            self.free.push(buffer);
+        }
     }
 }
 

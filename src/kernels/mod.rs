@@ -9,10 +9,10 @@ pub mod multiply_add;
 pub mod quantize;
 pub mod rms_norm;
 pub mod rope_kv;
+pub mod sample;
 pub mod softmax;
 pub mod stream;
 pub mod swiglu;
-pub mod top_k;
 
 use crate::gpu::Gpu;
 

@@ -1,10 +1,12 @@
-//! Choosing the next token from the logits [V], on the CPU, and stopping at stop strings.
+//! Choosing the next token from the logits [V], on the CPU, and stopping at stop strings. shaders/sample.wgsl makes the
+//! same choice on the GPU.
 //! The order is fixed: penalties, top-k, top-p, min-p, then the temperature, so that a high temperature
 //! flattens what the filters kept and lets nothing back in.
 
 mod stop;
 
 use crate::error::{Error, Result};
+use crate::kernels::sample::MAX_K;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 use std::cmp::Ordering;
@@ -62,10 +64,14 @@ impl Sampling {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
 
-    /// Whether the choice is the largest logit as it stands, which the GPU can make alone.
-    pub fn is_plain_greedy(&self) -> bool {
-        let penalties = self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
-        self.temperature == 0.0 && !penalties && self.barred.is_empty()
+    /// Whether [`crate::Session::generate`] chooses on the GPU, so that only ids come back: greedily, or with a top-k of 1
+    /// to 256. Without a top-k, or with a larger one, the logits of every token come back and [`Sampler::pick`] chooses.
+    pub fn on_gpu(&self) -> bool {
+        self.temperature == 0.0 || (1..=MAX_K).contains(&self.top_k)
+    }
+
+    pub(crate) fn penalizes(&self) -> bool {
+        self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
     }
 
     fn check(&self) -> Result<()> {
@@ -144,8 +150,27 @@ impl Sampler {
     pub fn pick(&mut self, logits: &mut [f32], tokens: &[u32]) -> Result<u32> {
         self.filter(logits, tokens)?;
         let id = if self.sampling.temperature == 0.0 { self.candidates[0].id } else { self.draw() };
-        *self.answer.entry(id).or_insert(0) += 1;
+        self.note(id);
         Ok(id)
+    }
+
+    /// Counts a token of the answer that was chosen elsewhere.
+    pub fn note(&mut self, id: u32) {
+        *self.answer.entry(id).or_insert(0) += 1;
+    }
+
+    /// The random number of the next choice, 0 to 1; a greedy one takes none.
+    pub fn random(&mut self) -> f64 {
+        if self.sampling.temperature == 0.0 {
+            return 0.0;
+        }
+        // 53 random bits: every f64 of this spacing in 0..1 is equally likely.
+        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Tokens of the answer so far, and how often it has each.
+    pub(crate) fn answer(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.answer.iter().map(|(&id, &count)| (id, count))
     }
 
     /// The tokens that [`Sampler::pick`] would choose from and their probabilities (temperature included), the most
@@ -209,8 +234,7 @@ impl Sampler {
             candidates.extend(all);
         }
         if candidates.is_empty() {
-            let (expected, got) = ("a token that is not barred".into(), format!("{} barred tokens", logits.len()));
-            return Err(Error::Argument { what: "choosing a token".into(), expected, got });
+            return Err(all_barred(logits.len()));
         }
         if top_k != 0 {
             keep_likeliest(&mut candidates, top_k as usize);
@@ -229,9 +253,7 @@ impl Sampler {
     /// One of the candidates, each with its probability.
     fn draw(&mut self) -> u32 {
         let temperature = self.temperature();
-        // 53 random bits: every f64 of this spacing in 0..1 is equally likely.
-        let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let mut rest = uniform * weights(&self.candidates, temperature).sum::<f64>();
+        let mut rest = self.random() * weights(&self.candidates, temperature).sum::<f64>();
         let mut last = self.candidates[0].id;
         for (candidate, weight) in self.candidates.iter().zip(weights(&self.candidates, temperature)) {
             if weight > 0.0 {
@@ -268,7 +290,12 @@ fn random_seed() -> Result<u64> {
     Err(Error::Argument { what: "seed".into(), expected, got: "none".into() })
 }
 
-fn outside(what: &str, id: u32, vocab: usize) -> Error {
+pub(crate) fn all_barred(vocab: usize) -> Error {
+    let (expected, got) = ("a token that is not barred".into(), format!("{vocab} barred tokens"));
+    Error::Argument { what: "choosing a token".into(), expected, got }
+}
+
+pub(crate) fn outside(what: &str, id: u32, vocab: usize) -> Error {
     Error::Argument { what: what.into(), expected: format!("an id below {vocab}"), got: id.to_string() }
 }
 
