@@ -114,6 +114,8 @@ async fn fastest(gpu: &Gpu, plan: PlanBuilder, output: &Tensor) -> Result<f64> {
 /// Speeds of one model in one session, in tokens a second: each run's own, in the order in which they ran.
 #[derive(Debug, Clone, Default)]
 pub struct Speeds {
+    /// Seconds from the prompt to the first token of the run that warms up.
+    pub first_token: f64,
     pub prefill: Vec<f64>,
     pub decode: Vec<f64>,
 }
@@ -130,11 +132,15 @@ pub async fn speeds(session: &mut Session, prompt: &[u32], tokens: u32, runs: u3
         let max_tokens = Some(tokens + 1); // the first one needs no pass of decode
         let mut answer = session.generate(GenerateOptions { sampling, max_tokens, end_ids: Vec::new() })?;
         answer.next_token().await?;
-        let prefill = prompt.len() as f64 / start.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
+        if run == 0 {
+            speeds.first_token = seconds;
+        } else {
+            speeds.prefill.push(prompt.len() as f64 / seconds);
+        }
         let start = Instant::now();
         while answer.next_token().await?.is_some() {}
         if run > 0 {
-            speeds.prefill.push(prefill);
             speeds.decode.push(tokens as f64 / start.elapsed().as_secs_f64());
         }
     }

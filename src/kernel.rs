@@ -47,6 +47,11 @@ pub struct Binding {
 pub struct Kernel {
     pub name: &'static str,
     pub bindings: Vec<Binding>,
+    /// None on an outline, whose plans do not run.
+    pub(crate) compiled: Option<Compiled>,
+}
+
+pub(crate) struct Compiled {
     pub pipeline: wgpu::ComputePipeline,
     pub layout: wgpu::BindGroupLayout,
 }
@@ -77,6 +82,9 @@ impl Kernel {
         let name = key.name();
         let wgsl = shaders::link(&key.files);
         let bindings = read_bindings(&wgsl);
+        if gpu.is_outline() {
+            return Ok(Kernel { name, bindings, compiled: None });
+        }
         let device = gpu.device();
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
 
@@ -122,12 +130,12 @@ impl Kernel {
                 constants: &constants,
                 zero_initialize_workgroup_memory: false,
             },
-            cache: None,
+            cache: gpu.pipeline_cache(),
         });
         if let Some(Some(error)) = crate::gpu::now(scope.pop()) {
             return Err(Error::Gpu { what: format!("kernel {}", key.files.join(" + ")), message: error.to_string() });
         }
-        Ok(Kernel { name, bindings, pipeline, layout })
+        Ok(Kernel { name, bindings, compiled: Some(Compiled { pipeline, layout }) })
     }
 }
 

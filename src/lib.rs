@@ -56,6 +56,8 @@ pub mod bench;
 pub mod builtin;
 pub mod compare;
 pub mod error;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod files;
 pub mod formats;
 pub mod generate;
 pub mod gguf;
@@ -71,6 +73,8 @@ pub mod sampling;
 pub mod session;
 pub mod shaders;
 pub mod tensor;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod tune;
 pub mod weight;
 
 #[cfg(feature = "chat")]

@@ -115,7 +115,8 @@ pub struct Step {
     pub cost: Cost,
     /// What it works on: "[1536, 576] Q4_1".
     pub note: String,
-    bind_group: wgpu::BindGroup,
+    /// None on an outline.
+    bind_group: Option<wgpu::BindGroup>,
 }
 
 /// Steps in the order in which they run.
@@ -189,7 +190,8 @@ impl Step {
 
     pub(crate) fn record(&self, pass: &mut wgpu::ComputePass, frame: Frame) {
         let Some((x, y, z)) = self.grid.dispatch(frame) else { return };
-        pass.set_pipeline(&self.kernel.pipeline);
+        let Some(compiled) = &self.kernel.compiled else { return };
+        pass.set_pipeline(&compiled.pipeline);
         pass.set_bind_group(0, &self.bind_group, &[]);
         pass.dispatch_workgroups(x, y, z);
     }
@@ -311,6 +313,7 @@ impl PlanBuilder {
         let arena = uniform("params", self.arena.len().max(PARAMS_STEP) as u64);
         self.gpu.queue().write_buffer(&arena, 0, &self.arena);
         let bind = |draft: &Draft| {
+            let layout = &draft.kernel.compiled.as_ref()?.layout;
             let mut entries = Vec::new();
             for binding in &draft.kernel.bindings {
                 let resource = match (binding.kind, binding.name.as_str()) {
@@ -328,12 +331,8 @@ impl PlanBuilder {
                 binding: *binding,
                 resource: buffer.as_entire_binding(),
             }));
-            let layout = &draft.kernel.layout;
-            device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: Some(&draft.label),
-                layout,
-                entries: &entries,
-            })
+            let label = Some(draft.label.as_str());
+            Some(device.create_bind_group(&wgpu::BindGroupDescriptor { label, layout, entries: &entries }))
         };
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let groups: Vec<_> = self.drafts.iter().map(bind).collect();

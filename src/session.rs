@@ -82,7 +82,7 @@ impl Session {
             Some(0) => config.context_length,
             Some(context) => context,
         };
-        let chunk = options.chunk.unwrap_or(if gpu.profile().lanes { 128 } else { 512 }).clamp(1, context);
+        let chunk = options.chunk.unwrap_or(gpu.profile().chunk).clamp(1, context);
         let kv = if options.exact { KvFormat::F32 } else { options.kv };
         if kv == KvFormat::Q8_0 && !config.head_size.is_multiple_of(32) {
             return Err(Error::Unsupported {
@@ -99,6 +99,10 @@ impl Session {
         let prefill = stage("prefill", chunk)?;
         let chain = Chain::new(model, context, &decode, &prefill)?;
         let logits_staging = gpu.staging("logits read back", decode.activations.logits.stride() as u64 * 4);
+        #[cfg(not(target_arch = "wasm32"))]
+        if !gpu.is_outline() {
+            gpu.save_pipelines();
+        }
         let model = model.clone();
         Ok(Session {
             model,

@@ -1,5 +1,6 @@
 //! `bench`: tokens a second of a model on this machine, beside what the device could read.
 
+use super::cache::described;
 use super::open::{ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
@@ -9,6 +10,7 @@ use peregrine::profile::{StepTime, kinds, profile_median};
 use peregrine::{Error, Session, block_on};
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Instant;
 
 #[derive(Args)]
 pub struct Bench {
@@ -43,9 +45,18 @@ impl Bench {
             let expected = "at least 1 each".into();
             return Err(Error::Argument { what: "-p, -n and --runs".into(), expected, got: "0".into() }.into());
         }
+        let mut start = Instant::now();
+        let mut lap = || std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64() * 1e3;
         let file = ModelFile::open_model(self.model.as_deref())?;
+        let open_ms = lap();
         self.run.ctx.get_or_insert(needed.max(512));
-        let mut session = file.session(&self.run)?;
+        let gpu = self.run.gpu()?;
+        let device_ms = lap();
+        let model = file.model(gpu, &self.run)?;
+        let load_ms = lap();
+        let mut session = model.session(&self.run.options())?;
+        let session_ms = lap();
+        let times = model.load_times();
         let vocab = session.model().config().vocab_size;
         let prompt: Vec<u32> = (0..self.prompt).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
         let measured = block_on(speeds(&mut session, &prompt, self.tokens, self.runs))?;
@@ -65,12 +76,26 @@ impl Bench {
         let dispatches = plan.dispatches(last) + session.sample_plan().dispatches(last);
         let read = decode * bytes as f64;
         let card = session.model().gpu().card();
+        let first_token_ms = measured.first_token * 1e3;
+        let start_ms = open_ms + device_ms + load_ms + session_ms + first_token_ms;
+        let upload_gbps = model.weights().bytes() as f64 / times.upload / 1e9;
         if self.json {
             return Ok(output::json(&json!({
                 "device": card.name,
                 "backend": format!("{:?}", card.backend),
                 "driver": card.driver,
                 "version": env!("CARGO_PKG_VERSION"),
+                "profile_in_use": super::cache::object(gpu.profile()),
+                "open_ms": open_ms,
+                "device_ms": device_ms,
+                "load_ms": load_ms,
+                "upload_ms": times.upload * 1e3,
+                "upload_gbps": upload_gbps,
+                "pipelines": times.count,
+                "pipelines_ms": times.pipelines * 1e3,
+                "session_ms": session_ms,
+                "first_token_ms": first_token_ms,
+                "start_ms": start_ms,
                 "prompt_tokens": self.prompt,
                 "decoded_tokens": self.tokens,
                 "prefill_tps": prefill,
@@ -91,6 +116,22 @@ impl Bench {
         let line = |name: &str, text: String| output::line(format!("{name:<11}{text}"), 11);
         line("device", format!("{} ({:?})", card.name, card.backend))?;
         line("driver", card.driver.clone())?;
+        line("profile", described(gpu.profile()))?;
+        line(
+            "start",
+            format!(
+                "{start_ms:.0} ms to the first token: opening {open_ms:.0}, device {device_ms:.0}, loading {load_ms:.0}, \
+                 session {session_ms:.0}, prompt {first_token_ms:.0}"
+            ),
+        )?;
+        let (upload, pipelines) = (times.upload * 1e3, times.pipelines * 1e3);
+        line(
+            "loading",
+            format!(
+                "weights in {upload:.0} ms ({upload_gbps:.2} GB/s), {} pipelines in {pipelines:.0} ms beside them",
+                times.count
+            ),
+        )?;
         line("prefill", format!("{prefill:.1} tokens/s of {} tokens ({})", self.prompt, spread(&measured.prefill)))?;
         line("decode", format!("{decode:.1} tokens/s over {} tokens ({})", self.tokens, spread(&measured.decode)))?;
         line("a token", format!("{dispatches} dispatches, {} of weights read", output::bytes(bytes)))?;

@@ -55,6 +55,7 @@ impl Explain {
             ),
             0,
         )?;
+        let gpu = if self.gbps.is_none() { file.tuned(gpu, &self.run) } else { gpu };
         let model = block_on(Model::load(&gpu.outline(), &file.gguf, |_, _| {}))?;
         let context = (self.position + 1).max(self.prompt);
         let chunk = Some(self.prompt);

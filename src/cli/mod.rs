@@ -3,6 +3,7 @@
 
 mod answer;
 mod bench;
+mod cache;
 mod chat;
 mod debug;
 mod devices;
@@ -18,6 +19,7 @@ mod prompt;
 mod render;
 mod synth;
 mod tokenize;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,7 +29,9 @@ use std::process::ExitCode;
 #[command(
     version,
     max_term_width = 100,
-    after_help = "`peregrine generate` tells a tale with the built-in model: no download, no set-up."
+    after_help = "`peregrine generate` tells a tale with the built-in model: no download, no set-up.\n\n\
+                  PEREGRINE_CACHE_DIR names the folder that is kept between runs (compiled pipelines, tunings); \
+                  without it, it is `peregrine` in the user's cache folder."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -57,6 +61,8 @@ enum Command {
     Devices(devices::Devices),
     /// Measure a model's speed on this machine
     Bench(bench::Bench),
+    /// Find the fastest way to run a model on this device, and keep it
+    Tune(tune::Tune),
     /// What a model does step by step, and how fast that could be
     Explain(explain::Explain),
     /// Download a GGUF file from the Hugging Face hub
@@ -84,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Tune(args) => args.run(),
         Command::Explain(args) => args.run(),
         #[cfg(feature = "fetch")]
         Command::Fetch(args) => args.run(),

@@ -1,11 +1,17 @@
 //! What several commands do first: open the file, the GPU, the model and a session, with their flags.
 
+use super::cache::{self, TuningFile, described};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::model::tensors::Tensors;
 use peregrine::tokenizer::Tokenizer;
-use peregrine::{Config, Error, Gguf, Gpu, GpuOptions, KvFormat, Model, Session, SessionOptions, block_on};
-use std::path::Path;
+use peregrine::tune::tune;
+use peregrine::{Config, Error, Gguf, Gpu, GpuOptions, KvFormat, Model, Session, SessionOptions, block_on, wgpu};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a model is tuned at its first load.
+const TUNING: Duration = Duration::from_secs(2);
 
 /// A failure with what it kept us from doing.
 #[derive(Debug)]
@@ -69,22 +75,54 @@ impl ModelFile {
 
     /// Loads the model with a bar, and opens a session on it.
     pub fn session(&self, run: &RunArgs) -> Result<Session, Failure> {
-        let gpu = run.gpu()?;
+        let model = self.model(run.gpu()?, run)?;
+        Ok(model.session(&run.options())?)
+    }
+
+    /// Loads the model with a bar, under the profile that was tuned for it. A model that was not yet tuned on this device
+    /// is, for two seconds; not on a software GPU, where compiling the candidates alone takes longer and the profile of
+    /// its class is known to be the best: there only `peregrine tune` does it.
+    pub fn model(&self, gpu: Gpu, run: &RunArgs) -> Result<Model, Failure> {
         log::info!("running on {} ({:?})", gpu.card().name, gpu.card().backend);
+        let kept = run.tuning_file(&gpu, &self.gguf);
+        let found = kept.as_ref().and_then(|file| file.read(&gpu));
+        let gpu = found.map_or(gpu.clone(), |profile| gpu.with_profile(profile));
         let bar = output::byte_bar("loading");
-        let model = block_on(Model::load(&gpu, &self.gguf, |done, total| {
+        let model = block_on(Model::load_for(&gpu, &self.gguf, &run.options(), |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         }));
         bar.finish_and_clear();
         let model = model.map_err(|error| cannot_load(&self.name, error))?;
+        let times = model.load_times();
+        let (upload, pipelines) = (times.upload, times.pipelines);
+        log::info!("weights up in {upload:.2} s, {} pipelines compiled in {pipelines:.2} s", times.count);
         let trained = model.config().context_length;
         if let Some(context) = run.ctx.filter(|&context| context > trained) {
             log::warn!("a context of {context} is more than the {trained} tokens that the model was trained for");
         }
-        let options = SessionOptions { context: run.ctx, kv: run.kv.into(), exact: run.exact, chunk: None };
-        Ok(model.session(&options)?)
+        let software = gpu.card().device_type == wgpu::DeviceType::Cpu;
+        match kept.filter(|_| found.is_none() && !software) {
+            Some(file) => tuned(model, run, &file),
+            None => Ok(model),
+        }
     }
+
+    /// The device under the profile that was tuned for the model, if it was.
+    pub fn tuned(&self, gpu: Gpu, run: &RunArgs) -> Gpu {
+        let found = run.tuning_file(&gpu, &self.gguf).and_then(|file| file.read(&gpu));
+        found.map_or(gpu.clone(), |profile| gpu.with_profile(profile))
+    }
+}
+
+/// Tunes for a moment, and keeps what was found.
+fn tuned(model: Model, run: &RunArgs, file: &TuningFile) -> Result<Model, Failure> {
+    let start = Instant::now();
+    let tuning = block_on(tune(&model, &run.options(), TUNING))?;
+    file.write(&tuning.trials[tuning.best]);
+    let (found, tried) = (described(tuning.profile()), tuning.trials.len());
+    log::info!("tuned in {:.1} s: {found} (of {tried} that were tried)", start.elapsed().as_secs_f64());
+    Ok(model.with_profile(tuning.profile()))
 }
 
 fn cannot_load(name: &str, source: Error) -> Failure {
@@ -138,6 +176,12 @@ pub struct RunArgs {
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)
     #[arg(long, value_name = "NAME|INDEX")]
     pub gpu: Option<String>,
+    /// Keep nothing on disk between runs and read nothing of it: no compiled pipelines, no tuning
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Neither take what `peregrine tune` found for this model nor tune at its first load; exact runs never do
+    #[arg(long)]
+    pub no_tune: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -160,6 +204,21 @@ impl From<Kv> for KvFormat {
 
 impl RunArgs {
     pub fn gpu(&self) -> Result<Gpu, Failure> {
-        Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone() }))?)
+        Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone(), cache: self.cache() }))?)
+    }
+
+    pub fn options(&self) -> SessionOptions {
+        SessionOptions { context: self.ctx, kv: self.kv.into(), exact: self.exact, chunk: None }
+    }
+
+    /// The folder for what is kept between runs; None where nothing is.
+    pub fn cache(&self) -> Option<PathBuf> {
+        cache::folder().filter(|_| !self.no_cache)
+    }
+
+    /// Where the model's tuning is kept; None where it must not matter: exact runs are the same whatever is tuned.
+    fn tuning_file(&self, gpu: &Gpu, gguf: &Gguf) -> Option<TuningFile> {
+        let folder = self.cache().filter(|_| !self.no_tune && !self.exact)?;
+        Some(TuningFile::new(&folder, gpu, gguf))
     }
 }

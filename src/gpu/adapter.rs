@@ -1,6 +1,7 @@
 //! Which GPU adapter to take, and what to ask of it.
 
 use crate::error::{Error, Result};
+use std::path::PathBuf;
 
 /// Features that are used where they exist; none is needed.
 pub(super) const WANTED_FEATURES: wgpu::Features = wgpu::Features::SUBGROUP
@@ -18,6 +19,9 @@ const MATRIX_SHARED: u32 = 2 * 64 * 40 * 2 + 64 * 64 * 4;
 pub struct GpuOptions {
     /// A number from [`super::Gpu::cards`], or a part of the adapter's name; None takes the best.
     pub adapter: Option<String>,
+    /// A folder for compiled pipelines, which then need not be compiled again at the next start; made when needed.
+    /// None: nothing is kept. Works where the driver gives them away (Vulkan); others keep them by themselves.
+    pub cache: Option<PathBuf>,
 }
 
 /// Small matrices that a subgroup multiplies in hardware. shaders/matrix/ has a file for each.
@@ -92,6 +96,12 @@ impl GpuCard {
             chosen: false,
             why: String::new(),
         }
+    }
+
+    /// A short name for files about this adapter: the same for adapters of one model, whatever their driver.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn id(&self) -> String {
+        format!("{:016x}", crate::files::hash(format!("{} {:?}", self.name, self.backend).as_bytes()))
     }
 
     /// Lower is better: discrete, integrated, others, software; then native APIs before DX12.

@@ -1,6 +1,8 @@
 //! Gpu: one wgpu device that the engine works on, made here or handed over by the app.
 
 mod adapter;
+#[cfg(not(target_arch = "wasm32"))]
+mod pipeline_file;
 mod self_test;
 mod transfer;
 
@@ -12,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelKey};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A device and its queue. Cloning is cheap and shares both.
 #[derive(Clone)]
@@ -25,8 +27,10 @@ struct Inner {
     device: wgpu::Device,
     queue: wgpu::Queue,
     profile: Profile,
-    /// Pipelines by what they are made of: each is compiled once per device.
-    kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    kernels: Arc<Mutex<Kernels>>,
+    /// Where compiled pipelines outlive the program.
+    #[cfg(not(target_arch = "wasm32"))]
+    pipeline_file: Option<Arc<pipeline_file::PipelineFile>>,
     /// The first error or loss that the device reported outside a call.
     trouble: Arc<Mutex<Option<Trouble>>>,
     /// Whether buffers are made and written in name only.
@@ -34,6 +38,9 @@ struct Inner {
     /// Bytes written to buffers since the queue was last waited for.
     staged: AtomicU64,
 }
+
+/// Pipelines by what they are made of: each is compiled once per device, under whatever profile.
+type Kernels = HashMap<KernelKey, Arc<Mutex<Option<Arc<Kernel>>>>>;
 
 enum Trouble {
     Lost(String),
@@ -53,6 +60,8 @@ pub struct Profile {
     pub int8: bool,
     /// Prefill multiplies on matrix hardware (unless it must be exact).
     pub matrix: Option<Matrix>,
+    /// Tokens of a prefill pass, where the session's options do not say.
+    pub chunk: u32,
 }
 
 impl Gpu {
@@ -67,10 +76,12 @@ impl Gpu {
     /// [`Error::NoGpu`] if no adapter fits, [`Error::Gpu`] if the driver refuses the device.
     pub async fn with(options: &GpuOptions) -> Result<Gpu> {
         let (card, adapter) = adapter::choose(options).await?;
+        let mut wanted = adapter::WANTED_FEATURES;
+        wanted.set(wgpu::Features::PIPELINE_CACHE, options.cache.is_some());
         let (device, queue) = adapter
             .request_device(&wgpu::DeviceDescriptor {
                 label: Some("peregrine"),
-                required_features: adapter.features() & adapter::WANTED_FEATURES,
+                required_features: adapter.features() & wanted,
                 required_limits: adapter::wanted_limits(&adapter.limits()),
                 // SAFETY: of wgpu's experiments we use matrices only, by a kernel that is tested before it is trusted.
                 experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
@@ -78,8 +89,14 @@ impl Gpu {
             })
             .await
             .map_err(|e| Error::Gpu { what: card.name.clone(), message: e.to_string() })?;
-        let gpu = Gpu::assemble(card, device, queue);
+        #[cfg_attr(target_arch = "wasm32", expect(unused_mut, reason = "a browser caches by itself"))]
+        let mut gpu = Gpu::assemble(card, device, queue);
         gpu.watch();
+        #[cfg(not(target_arch = "wasm32"))]
+        if let (Some(folder), Some(inner)) = (&options.cache, Arc::get_mut(&mut gpu.inner)) {
+            let file = pipeline_file::PipelineFile::open(folder, &inner.device, &inner.card);
+            inner.pipeline_file = file.map(Arc::new);
+        }
         gpu.tested().await
     }
 
@@ -123,13 +140,16 @@ impl Gpu {
         let subgroups = card.subgroups && !cfg!(target_arch = "wasm32");
         let eights = lanes && subgroups && card.subgroup_size == (8, 8);
         // With eights f32 is as fast; without, integer dot products are three times as fast (SwiftShader).
-        let profile = Profile { lanes, subgroups, eights, int8: lanes && !eights, matrix: None };
+        let chunk = if lanes { 128 } else { 512 };
+        let profile = Profile { lanes, subgroups, eights, int8: lanes && !eights, matrix: None, chunk };
         let inner = Inner {
             card,
             device,
             queue,
             profile,
-            kernels: Mutex::default(),
+            kernels: Arc::default(),
+            #[cfg(not(target_arch = "wasm32"))]
+            pipeline_file: None,
             trouble: Arc::default(),
             staged: AtomicU64::new(0),
             outline: false,
@@ -154,15 +174,17 @@ impl Gpu {
             .on_uncaptured_error(Arc::new(move |error: wgpu::Error| keep(Trouble::Error(error.to_string()))));
     }
 
-    /// The same device under another profile: for tests and measurements.
+    /// The same device under another profile: what `tune` found, or for tests and measurements.
     pub fn with_profile(&self, profile: Profile) -> Gpu {
-        let Inner { card, device, queue, trouble, .. } = &*self.inner;
+        let Inner { card, device, queue, trouble, kernels, .. } = &*self.inner;
         let inner = Inner {
             card: card.clone(),
             device: device.clone(),
             queue: queue.clone(),
             profile,
-            kernels: Mutex::default(),
+            kernels: kernels.clone(),
+            #[cfg(not(target_arch = "wasm32"))]
+            pipeline_file: self.inner.pipeline_file.clone(),
             trouble: trouble.clone(),
             staged: AtomicU64::new(0),
             outline: self.inner.outline,
@@ -170,12 +192,13 @@ impl Gpu {
         Gpu { inner: Arc::new(inner) }
     }
 
-    /// The same device, whose buffers from now on have no room and take no data: for planning a model without loading
-    /// it. What is planned so must not run.
+    /// The same device, whose buffers from now on have no room and take no data, and whose kernels are not compiled: for
+    /// planning a model without loading it. What is planned so does not run.
     pub fn outline(&self) -> Gpu {
         let mut gpu = self.with_profile(self.inner.profile);
         if let Some(inner) = Arc::get_mut(&mut gpu.inner) {
             inner.outline = true;
+            inner.kernels = Arc::default();
         }
         gpu
     }
@@ -217,7 +240,7 @@ impl Gpu {
 
     /// The error or device loss that was reported since the last check.
     pub fn check(&self) -> Result<()> {
-        let mut trouble = self.inner.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut trouble = lock(&self.inner.trouble);
         match &*trouble {
             None => Ok(()),
             Some(Trouble::Lost(message)) => Err(Error::DeviceLost { message: message.clone() }),
@@ -231,14 +254,42 @@ impl Gpu {
 
     /// The pipeline made of these files and constants, compiled on first use.
     pub fn kernel(&self, key: &KernelKey) -> Result<Arc<Kernel>> {
-        let known = |gpu: &Gpu| gpu.inner.kernels.lock().ok().and_then(|kernels| kernels.get(key).cloned());
-        if let Some(kernel) = known(self) {
-            return Ok(kernel);
+        let slot = lock(&self.inner.kernels).entry(key.clone()).or_default().clone();
+        // Whoever has the slot compiles; another thread that wants the same kernel waits for it, and for no other.
+        let mut slot = lock(&slot);
+        if let Some(kernel) = &*slot {
+            return Ok(kernel.clone());
         }
         let kernel = Arc::new(Kernel::compile(self, key)?);
-        if let Ok(mut kernels) = self.inner.kernels.lock() {
-            kernels.insert(key.clone(), kernel.clone());
-        }
+        *slot = Some(kernel.clone());
         Ok(kernel)
     }
+
+    /// What the kernels asked for so far are made of, in no order.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn kernel_keys(&self) -> Vec<KernelKey> {
+        lock(&self.inner.kernels).keys().cloned().collect()
+    }
+
+    /// The driver's own cache of compiled pipelines, where it is kept on disk.
+    pub(crate) fn pipeline_cache(&self) -> Option<&wgpu::PipelineCache> {
+        #[cfg(not(target_arch = "wasm32"))]
+        return self.inner.pipeline_file.as_ref().map(|file| &file.cache);
+        #[cfg(target_arch = "wasm32")]
+        return None;
+    }
+
+    /// Writes the compiled pipelines to disk, if [`GpuOptions::cache`] names a folder and there are new ones. A session
+    /// does it when its plans are built.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn save_pipelines(&self) {
+        if let Some(file) = &self.inner.pipeline_file {
+            file.save();
+        }
+    }
+}
+
+/// What a thread that panicked left behind is whole all the same: every change here is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -40,8 +40,9 @@ impl Angles {
             [(cos * rope.magnitude as f64) as f32, (sin * rope.magnitude as f64) as f32]
         };
         let turn = &turn;
+        let positions = if gpu.is_outline() { 0 } else { context };
         let rows: Vec<[f32; 2]> =
-            (0..context).flat_map(|position| rope.inv_freq.iter().map(move |&f| turn(position, f))).collect();
+            (0..positions).flat_map(|position| rope.inv_freq.iter().map(move |&f| turn(position, f))).collect();
         gpu.upload(&buffer, [bytemuck::cast_slice(&rows)])?;
         Ok(Angles { buffer, pairs: pairs as u32, pairing: rope.pairing })
     }

@@ -1,35 +1,80 @@
 //! Model: a GGUF file on a GPU, ready for sessions.
 
 use super::config::Config;
+use super::tensors::Tensors;
 use super::weights::Weights;
 use crate::error::Result;
 use crate::gguf::Gguf;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Profile};
 use crate::session::{Session, SessionOptions};
 use std::sync::Arc;
 
 /// A loaded model. Cloning is cheap and shares the weights; any number of sessions may use them.
 #[derive(Clone)]
 pub struct Model {
-    pub(crate) inner: Arc<ModelInner>,
+    gpu: Gpu,
+    inner: Arc<ModelInner>,
 }
 
-pub(crate) struct ModelInner {
-    pub gpu: Gpu,
-    pub config: Config,
-    pub weights: Weights,
+struct ModelInner {
+    config: Config,
+    weights: Weights,
+    #[cfg(not(target_arch = "wasm32"))]
+    times: LoadTimes,
+}
+
+/// Where the time of loading went: both ran side by side.
+#[cfg(not(target_arch = "wasm32"))]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoadTimes {
+    /// Seconds until the weights were on the GPU.
+    pub upload: f64,
+    /// Seconds until the last pipeline was compiled.
+    pub pipelines: f64,
+    /// Pipelines that the plans need.
+    pub count: usize,
 }
 
 impl Model {
     /// Checks the file and sends its weights to the GPU, as they are. `progress(done, total)` counts bytes.
+    /// On native platforms threads meanwhile compile the pipelines of a session with default options.
     ///
     /// # Errors
     /// Whatever is wrong with the file: kind, architecture, metadata, a missing or misshapen tensor; or a GPU limit.
-    pub async fn load(gpu: &Gpu, gguf: &Gguf, mut progress: impl FnMut(u64, u64)) -> Result<Model> {
+    pub async fn load(gpu: &Gpu, gguf: &Gguf, progress: impl FnMut(u64, u64)) -> Result<Model> {
+        Model::load_for(gpu, gguf, &SessionOptions::default(), progress).await
+    }
+
+    /// [`Model::load`], with the pipelines of sessions with these options.
+    pub async fn load_for(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        options: &SessionOptions,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Model> {
         let config = Config::from_gguf(gguf)?;
-        let weights = Weights::upload(gpu, gguf, &config, &mut progress)?;
+        let tensors = Tensors::find(gguf, &config)?;
+        tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        #[cfg(target_arch = "wasm32")]
+        let weights = {
+            let _ = options; // a browser compiles when a session is made
+            Weights::upload(gpu, gguf, &config, tensors, &mut progress)?
+        };
+        #[cfg(not(target_arch = "wasm32"))]
+        let (weights, times) = beside::upload(gpu, gguf, &config, tensors, options, &mut progress)?;
         gpu.wait()?; // an upload that failed is told here
-        Ok(Model { inner: Arc::new(ModelInner { gpu: gpu.clone(), config, weights }) })
+        let inner = ModelInner {
+            config,
+            weights,
+            #[cfg(not(target_arch = "wasm32"))]
+            times,
+        };
+        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner) })
+    }
+
+    /// The same weights under another profile of the device.
+    pub fn with_profile(&self, profile: Profile) -> Model {
+        Model { gpu: self.gpu.with_profile(profile), inner: self.inner.clone() }
     }
 
     pub fn config(&self) -> &Config {
@@ -41,11 +86,77 @@ impl Model {
     }
 
     pub fn gpu(&self) -> &Gpu {
-        &self.inner.gpu
+        &self.gpu
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn load_times(&self) -> LoadTimes {
+        self.inner.times
     }
 
     /// A new sequence with a KV cache of its own.
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self, options)
+    }
+}
+
+/// Uploading and compiling side by side.
+#[cfg(not(target_arch = "wasm32"))]
+mod beside {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Instant;
+
+    /// Threads that compile. Drivers gain little from more.
+    const MOST_THREADS: usize = 4;
+
+    pub fn upload(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        config: &Config,
+        tensors: Tensors,
+        options: &SessionOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Weights, LoadTimes)> {
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let planned = tensors.clone();
+            let compiling = scope.spawn(move || {
+                let count = compile(gpu, gguf, config, planned, options).unwrap_or(0);
+                (count, start.elapsed().as_secs_f64())
+            });
+            let weights = Weights::upload(gpu, gguf, config, tensors, progress)?;
+            gpu.wait()?;
+            let upload = start.elapsed().as_secs_f64();
+            let (count, pipelines) = compiling.join().unwrap_or_default();
+            Ok((weights, LoadTimes { upload, pipelines, count }))
+        })
+    }
+
+    /// Compiles what the plans of such a session will want. What cannot be planned or compiled is told when the session
+    /// is made, not here.
+    fn compile(gpu: &Gpu, gguf: &Gguf, config: &Config, tensors: Tensors, options: &SessionOptions) -> Result<usize> {
+        if gpu.is_outline() {
+            return Ok(0);
+        }
+        let outline = gpu.outline();
+        let weights = Weights::upload(&outline, gguf, config, tensors, &mut |_, _| ())?;
+        let inner = ModelInner { config: config.clone(), weights, times: LoadTimes::default() };
+        Model { gpu: outline.clone(), inner: Arc::new(inner) }.session(options)?;
+        let keys = outline.kernel_keys();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let _ = gpu.kernel(key);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        Ok(keys.len())
     }
 }

@@ -36,7 +36,7 @@ pub enum Need {
 }
 
 /// A slot with what the file holds for it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Found<'a> {
     pub slot: Slot,
     pub info: &'a TensorInfo,
@@ -44,7 +44,7 @@ pub struct Found<'a> {
 }
 
 /// All tensors of a model that the file holds, in the order of [`slots`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tensors<'a> {
     pub found: Vec<Found<'a>>,
     /// Tensors that no step of the model reads, and usual ones that are absent: to be shown, not fatal.

@@ -46,9 +46,13 @@ pub struct Affine {
 
 impl Weights {
     /// Sends every tensor up, one after another, in pieces; `progress(done, total)` counts bytes of the file.
-    pub fn upload(gpu: &Gpu, gguf: &Gguf, config: &Config, progress: &mut dyn FnMut(u64, u64)) -> Result<Weights> {
-        let tensors = Tensors::find(gguf, config)?;
-        tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    pub fn upload(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        config: &Config,
+        tensors: Tensors,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Weights> {
         let total = tensors.found.iter().map(|found| found.info.size).sum();
         let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
         let mut loader = Loader { gpu, gguf, tensors, done: 0, total, progress };

@@ -1,0 +1,64 @@
+//! `tune`: measures which profile runs a model fastest on this device, and keeps it for the commands that run models.
+
+use super::cache::{self, TuningFile, described};
+use super::open::{ModelFile, RunArgs};
+use super::{Failure, output};
+use clap::Args;
+use peregrine::tune::tune;
+use peregrine::{Error, block_on};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct Tune {
+    /// A GGUF file; without it, the model that is built in
+    model: Option<PathBuf>,
+    /// Seconds after which no other profile is tried
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    seconds: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+impl Tune {
+    pub fn run(mut self) -> Result<(), Failure> {
+        if self.run.exact {
+            let expected = "none (exact runs take the device's own profile, whatever is tuned)".into();
+            return Err(Error::Argument { what: "--exact".into(), expected, got: "--exact".into() }.into());
+        }
+        self.run.no_tune = true; // begins from the device's own profile
+        let file = ModelFile::open_model(self.model.as_deref())?;
+        let model = file.model(self.run.gpu()?, &self.run)?;
+        let tuning = block_on(tune(&model, &self.run.options(), Duration::from_secs(self.seconds)))?;
+        let best = &tuning.trials[tuning.best];
+        let kept = self.run.cache().map(|folder| TuningFile::new(&folder, model.gpu(), &file.gguf));
+        let kept = kept.filter(|file| file.write(best));
+        let card = model.gpu().card();
+        if self.json {
+            let trials = tuning.trials.iter().enumerate().map(|(i, trial)| {
+                json!({"profile": cache::object(trial.profile), "prompt": trial.prompt, "prefill_tps": trial.prefill,
+                       "decode_tps": trial.decode, "chosen": i == tuning.best})
+            });
+            return Ok(output::json(&json!({
+                "device": card.name, "backend": format!("{:?}", card.backend), "driver": card.driver,
+                "trials": trials.collect::<Vec<_>>(), "kept_in": kept.as_ref().map(TuningFile::path),
+            }))?);
+        }
+        output::line(format!("device  {} ({:?})\n", card.name, card.backend), 8)?;
+        output::line(format!("  {:<40}  prompt  prefill tokens/s  decode tokens/s", "profile"), 0)?;
+        for (i, trial) in tuning.trials.iter().enumerate() {
+            let mark = if i == tuning.best { "*" } else { " " };
+            let (profile, prompt) = (described(trial.profile), trial.prompt);
+            let (prefill, decode) = (trial.prefill, trial.decode);
+            output::line(format!("{mark} {profile:<40}  {prompt:>6}  {prefill:>16.1}  {decode:>15.1}"), 0)?;
+        }
+        Ok(match &kept {
+            Some(file) => output::line(format!("\n* is kept in {}", file.path().display()), 0)?,
+            None => output::line("\n* is kept nowhere: there is no folder for it", 0)?,
+        })
+    }
+}
