@@ -11,8 +11,13 @@ use std::process::{Command, Output, Stdio};
 
 fn peregrine(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    command.args(args).stdin(Stdio::null());
+    // the user's own cache stays out of the tests
+    command.args(args).stdin(Stdio::null()).env("PEREGRINE_CACHE_DIR", cache_folder("shared"));
     command
+}
+
+fn cache_folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("peregrine cache {} {name}", std::process::id()))
 }
 
 fn run(args: &[&str]) -> Output {
@@ -567,6 +572,12 @@ fn inspect_devices_bench_and_debug() {
 
     let bench = json_of(&["bench", &tales, "-p", "8", "-n", "4", "--runs", "1", "--json"]).unwrap();
     for figure in [
+        "open_ms",
+        "load_ms",
+        "upload_gbps",
+        "pipelines",
+        "first_token_ms",
+        "start_ms",
         "prefill_tps",
         "decode_tps",
         "dispatches_per_token",
@@ -617,6 +628,60 @@ fn inspect_devices_bench_and_debug() {
     let strict = run(&["debug", "compare", &tales, "--prompt", "Once", "--tolerance", "1e-12"]);
     assert_eq!(strict.status.code(), Some(1));
     assert!(text(&strict.stderr).contains("steps differ, the first is "), "{}", text(&strict.stderr));
+}
+
+/// Compiled pipelines and a tuning: written, taken, survived when they are damaged, left alone when that is asked for.
+#[test]
+fn what_is_kept_between_runs() {
+    let (folder, tales) = (cache_folder("kept"), tales());
+    let _ = std::fs::remove_dir_all(&folder);
+    let go = |args: &[&str]| peregrine(args).env("PEREGRINE_CACHE_DIR", &folder).output().expect("the binary runs");
+    let story = ["generate", &tales, "-p", "Once", "-n", "4", "--temp", "0", "-v"];
+    let files = || -> Vec<PathBuf> {
+        let mut found: Vec<_> =
+            std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        found
+    };
+    let file = |start: &str| -> PathBuf {
+        let found = files();
+        let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(start);
+        found.iter().find(|path| name(path)).unwrap_or_else(|| panic!("no {start} among {found:?}")).clone()
+    };
+
+    let plain = go(&[&story[..], &["--no-cache"]].concat());
+    assert!(plain.status.success(), "{}", text(&plain.stderr));
+    assert!(files().is_empty(), "--no-cache wrote {:?}", files());
+    let first = go(&story);
+    assert_eq!((first.status.success(), text(&first.stdout)), (true, text(&plain.stdout)), "{}", text(&first.stderr));
+    assert!(!text(&first.stderr).contains("tuned: "), "nothing is tuned yet: {}", text(&first.stderr));
+
+    // tune measures the profiles of this device and keeps the fastest
+    let tuned = go(&["tune", &tales, "--seconds", "5", "--json"]);
+    assert!(tuned.status.success(), "{}", text(&tuned.stderr));
+    let tuned: Json = serde_json::from_slice(&tuned.stdout).unwrap();
+    let trials = tuned["trials"].as_array().unwrap();
+    assert!(trials.iter().all(|trial| trial["decode_tps"].as_f64().unwrap() > 0.0), "{tuned}");
+    assert_eq!(trials.iter().filter(|trial| trial["chosen"] == true).count(), 1, "{tuned}");
+    let kept = file("tune-");
+    assert_eq!(tuned["kept_in"], kept.to_str().unwrap());
+    for (args, takes) in [(&[][..], true), (&["--no-tune"], false), (&["--no-cache"], false), (&["--exact"], false)] {
+        let out = go(&[&story[..], args].concat());
+        assert!(out.status.success() && !out.stdout.is_empty(), "{args:?}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stderr).contains("tuned: "), takes, "{args:?}: {}", text(&out.stderr));
+    }
+    assert_eq!(go(&["tune", &tales, "--exact"]).status.code(), Some(2));
+
+    // a damaged file is told and does no harm
+    let pipelines = files().iter().any(|path| path.to_string_lossy().contains("pipelines-"));
+    std::fs::write(&kept, b"{\"of\": 1").unwrap();
+    if pipelines {
+        std::fs::write(file("pipelines-"), b"peregrine?").unwrap();
+    }
+    let out = go(&story);
+    assert!(out.status.success() && text(&out.stdout) == text(&plain.stdout), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("is damaged or of another driver"), "{}", text(&out.stderr));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 fn activation_bytes(gpu: &peregrine::Gpu, model: &peregrine::Model, tokens: u32) -> u64 {

@@ -799,6 +799,7 @@ fn grids_beyond_65535_workgroups_are_folded() {
         eights: false,
         int8: false,
         matrix: None,
+        chunk: 512,
     });
     let w_floats: Vec<f32> = (0..n).map(|i| (i % 1009) as f32).collect();
     let w =

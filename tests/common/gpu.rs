@@ -22,7 +22,7 @@ pub fn gpu() -> &'static Gpu {
 pub fn profiles() -> Vec<(String, Gpu)> {
     let card = gpu().card();
     let subgroups = [false, card.subgroups];
-    let plain = Profile { lanes: false, subgroups: false, eights: false, int8: false, matrix: None };
+    let plain = Profile { lanes: false, subgroups: false, eights: false, int8: false, matrix: None, chunk: 128 };
     let mut all = vec![("lanes".to_string(), Profile { lanes: true, ..plain })];
     if card.subgroups && card.subgroup_size == (8, 8) {
         all.push(("lanes, eights".into(), Profile { lanes: true, subgroups: true, eights: true, ..plain }));
