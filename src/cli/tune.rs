@@ -56,9 +56,10 @@ impl Tune {
             let (prefill, decode) = (trial.prefill, trial.decode);
             output::line(format!("{mark} {profile:<40}  {prompt:>6}  {prefill:>16.1}  {decode:>15.1}"), 0)?;
         }
-        Ok(match &kept {
-            Some(file) => output::line(format!("\n* is kept in {}", file.path().display()), 0)?,
-            None => output::line("\n* is kept nowhere: there is no folder for it", 0)?,
-        })
+        let told = match &kept {
+            Some(file) => format!("is kept in {}", file.path().display()),
+            None => "is kept nowhere: there is no folder for it".into(),
+        };
+        Ok(output::line(format!("\n* {told}"), 0)?)
     }
 }
