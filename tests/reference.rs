@@ -160,9 +160,10 @@ fn every_step_is_traced_under_its_label() {
     let sizes: Vec<_> = steps.iter().map(|(label, values)| (label.as_str(), values.len() / 3)).collect();
     #[rustfmt::skip]
     let block = [
-        ("attn_norm", 60), ("attn_q", 72), ("attn_k", 24), ("attn_v", 24), ("attn_q_norm", 72), ("attn_k_norm", 24),
-        ("rope_q", 72), ("rope_k", 24), ("attn", 72), ("attn_output", 60), ("attn_residual", 60),
-        ("ffn_norm", 60), ("ffn_gate", 100), ("ffn_up", 100), ("swiglu", 100), ("ffn_down", 60), ("ffn_residual", 60),
+        ("attn_norm", 60), ("attn_q", 72), ("attn_k", 24), ("attn_v", 24), ("attn_qkv", 120), ("attn_q_norm", 72),
+        ("attn_k_norm", 24), ("rope_kv", 72), ("rope_k", 24), ("attn", 72), ("attn_output", 60), ("attn_residual", 60),
+        ("ffn_norm", 60), ("ffn_gate", 100), ("ffn_up", 100), ("swiglu.gate_up", 200), ("swiglu", 100), ("ffn_down", 60),
+        ("ffn_residual", 60),
     ];
     let mut want = vec![("embed".to_string(), 60)];
     want.extend((0..2).flat_map(|i| block.map(|(label, size)| (format!("blk.{i}.{label}"), size))));
