@@ -5,12 +5,14 @@ struct Scale {
     inverse: f32, // 0 for a block of zeros
 }
 
-fn scale_of(most: f32) -> Scale {
+fn scale_of(most_bits: u32) -> Scale {
+    let most = bitcast<f32>(most_bits);
     return Scale(most / 127.0, select(0.0, 127.0 / most, most > 1e-30)); // tinier blocks are zeros
 }
 
-fn most4(v: vec4<f32>) -> f32 {
-    let a = abs(v);
+// The largest magnitude, as bits: they order as the numbers do with NaN above all, where a maximum of floats may drop it.
+fn most4(v: vec4<f32>) -> u32 {
+    let a = bitcast<vec4<u32>>(abs(v));
     return max(max(a.x, a.y), max(a.z, a.w));
 }
 

@@ -16,7 +16,7 @@ fn quantize(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let i = id.z * params.x_stride + id.x * 8u;
-    var most = 0.0;
+    var most = 0u;
     for (var j = 0u; j < 8u; j++) {
         most = max(most, most4(x[i + j]));
     }

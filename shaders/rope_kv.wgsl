@@ -89,12 +89,11 @@ fn rope_kv(@builtin(global_invocation_id) id: vec3<u32>) {
         q[token * params.q_stride + head * n + vector] = y;
         return;
     }
-    var most = 0.0; // of the block that shares a scale: each lane finds it by itself
+    var most = 0u; // of the block that shares a scale: each lane finds it by itself
     if (KV_BLOCK > 1u) {
         let first = vector / KV_BLOCK * KV_BLOCK;
         for (var i = 0u; i < KV_BLOCK; i++) {
-            let v = abs(turned(row, first + i, position, inverse, kind));
-            most = max(most, max(max(v.x, v.y), max(v.z, v.w)));
+            most = max(most, kv_most(turned(row, first + i, position, inverse, kind)));
         }
     }
     let kv_head = (head - params.heads) % params.kv_heads;

@@ -447,6 +447,7 @@ fn odd_models() {
     row(&mut table, "tensor_nan_weight.gguf", &["generate", "-p", "a", "--temp", "0"], 1, &["not finite"]);
     row(&mut table, "tensor_nan_weight.gguf", &["generate", "-p", "a", "--temp", "1"], 1, &["not finite"]);
     row(&mut table, "tensor_nan_weight.gguf", &["logits", "-p", "a"], 1, &["not finite"]);
+    row(&mut table, "tensor_nan_weight.gguf", &["logits", "-p", "a", "--exact"], 1, &["not finite"]);
     row(&mut table, "chat_template_broken.gguf", &["chat", "-p", "hi"], 1, &["chat template", "line 1"]);
     row(&mut table, "chat_template_broken.gguf", &["generate", "-p", "a", "-n", "1"], 0, &[]);
     for command in ["generate", "logits", "chat"] {

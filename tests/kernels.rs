@@ -227,6 +227,19 @@ fn quantize_and_linear_of_bytes() {
             });
         table.row(&format!("quantize [{t}, {k}]"), outcome);
     }
+    for i in [0, 31, 32, 95] {
+        let mut x_floats = Random::new(i as u64).normals(96, 2.0);
+        x_floats[i] = f32::NAN;
+        let (x, bytes) = (filled(1, 96, &x_floats), Tensor::of(gpu(), "bytes", 1, 96, Element::Bytes).unwrap());
+        let outcome =
+            run(gpu(), frame(0, 1), |plan| kernels::quantize::quantize(plan, "y", &x, &bytes)).and_then(|()| {
+                let got = block_on(bytes.read(gpu(), 1)).map_err(|e| e.to_string())?;
+                let not_numbers = (0..96).filter(|&i| got[i].is_nan()).collect::<Vec<_>>();
+                let block = (i / 32 * 32..i / 32 * 32 + 32).collect::<Vec<_>>();
+                (not_numbers == block).then_some(()).ok_or(format!("not numbers: {not_numbers:?}"))
+            });
+        table.row(&format!("a NaN at {i} makes its block NaN"), outcome);
+    }
     let (_, lanes) = profiles().remove(0);
     for format in Format::ALL.into_iter().filter(|format| format.block_weights() > 1) {
         for (n, k) in [(1, 256), (65, 256), (130, 768)] {

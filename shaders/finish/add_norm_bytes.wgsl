@@ -37,7 +37,7 @@ fn finish_group(group: u32, first_row: u32, lane: u32) {
     if (first_row + first * 4u >= params.rows) {
         return;
     }
-    var most = 0.0;
+    var most = 0u;
     for (var i = 0u; i < 8u; i++) {
         most = max(most, most4(slot_values[first + i]));
     }

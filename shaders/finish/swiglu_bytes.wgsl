@@ -13,9 +13,9 @@ fn finish_group(group: u32, first_row: u32, lane: u32) {
     if (lane >= 8u || first_row >= params.rows) {
         return;
     }
-    var most = 0.0;
-    for (var i = 0u; i < SLOTS; i++) {
-        most = max(most, max(abs(slot_values[i].x), abs(slot_values[i].y)));
+    var most = 0u;
+    for (var i = 0u; i < SLOTS; i += 2u) {
+        most = max(most, most4(vec4<f32>(slot_values[i], slot_values[i + 1u])));
     }
     let scale = scale_of(most);
     let o = (params.first_row + first_row) / 64u * 20u;

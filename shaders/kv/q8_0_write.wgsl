@@ -2,8 +2,12 @@
 
 const KV_BLOCK: u32 = 8u; // vec4 that share a scale
 
+fn kv_most(v: vec4<f32>) -> u32 {
+    return most4(v);
+}
+
 // `most` is the largest of the block; the lane with its first vec4 writes the scale.
-fn put_key(i: u32, v: vec4<f32>, most: f32) {
+fn put_key(i: u32, v: vec4<f32>, most: u32) {
     let scale = scale_of(most);
     k_cache[kv_word(i)] = pack4xI8(quantize4(v, scale.inverse));
     if ((i & 7u) == 0u) {
@@ -11,7 +15,7 @@ fn put_key(i: u32, v: vec4<f32>, most: f32) {
     }
 }
 
-fn put_value(i: u32, v: vec4<f32>, most: f32) {
+fn put_value(i: u32, v: vec4<f32>, most: u32) {
     let scale = scale_of(most);
     v_cache[kv_word(i)] = pack4xI8(quantize4(v, scale.inverse));
     if ((i & 7u) == 0u) {

@@ -115,13 +115,13 @@ pub fn add(a: &[f32], b: &[f32]) -> Vec<f32> {
 pub fn quantize(x: &[f32], k: usize) -> Vec<f32> {
     assert_eq!(x.len() % k, 0, "quantize: x holds whole rows of {k}");
     let block = |block: &[f32]| -> Vec<f32> {
-        let most = block.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+        let most = block.iter().map(|v| v.abs()).max_by(f32::total_cmp).unwrap_or(0.0); // NaN is above all
         let scale = most / 127.0;
         let rounded = |v: f32| {
             let high = (v / scale).round_ties_even();
             (high + ((v / scale - high) * 254.0).round_ties_even() / 254.0) * scale
         };
-        block.iter().map(|&v| if most > 1e-30 { rounded(v) } else { 0.0 }).collect()
+        block.iter().map(|&v| if most < 1e-30 { 0.0 } else { rounded(v) }).collect()
     };
     x.chunks_exact(k).flat_map(|row| row.chunks(32).flat_map(block)).collect()
 }
