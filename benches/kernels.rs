@@ -161,7 +161,7 @@ fn main() {
                 || check(&y, 1, &want, 2e-3),
             );
         }
-        for t in [2, 4, t] {
+        for t in [2, 4, 8, 32, t] {
             let y = tensor(t, n);
             bench.run(
                 &format!("matmul {} [{t}, {k}] x [{n}, {k}]", format.name()),
@@ -221,7 +221,7 @@ fn main() {
         |plan, _| kernels::softmax::softmax(plan, "y", &x, &y),
         || check(&y, t, &ops::softmax(&a, c as usize), 1e-5),
     );
-    let (h, kv, d, context) = (9, 3, 64, 2048);
+    let (h, kv, d, context) = (9, 3, 64, 8192);
     let inv_freq = (0..d / 2).map(|i| 1e5f32.powf(-2.0 * i as f32 / d as f32)).collect();
     let rope = Rope { dims: d as usize, inv_freq, magnitude: 1.0, pairing: Pairing::Neighbours };
     let angles = Angles::upload(gpu(), &rope, context).expect("an upload");
@@ -264,7 +264,7 @@ fn main() {
             },
         );
         let (q, y) = (filled(t, h * d, &q_floats), tensor(t, h * d));
-        for (tokens, position) in [(1, 127), (1, 511), (1, 2047), (t, 0), (t, 1920)] {
+        for (tokens, position) in [(1, 127), (1, 511), (1, 2047), (1, 8191), (t, 0), (t, 1920)] {
             let keys_seen = tokens * position + tokens * (tokens + 1) / 2;
             let work = match tokens {
                 1 => Work::Bytes((2 * format.bytes(((position + 1) * width) as u64)) as f64),

@@ -8,12 +8,14 @@ pub(crate) use chain::DEPTH;
 use crate::error::{Error, Result};
 use crate::kernels::KvFormat;
 use crate::kernels::attention::MAX_HEAD_SIZE;
+use crate::kernels::linear::Linear;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::rope_kv::{Angles, KvCache};
 use crate::model::forward::forward;
 use crate::model::state::{Activations, kv_caches};
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder, Step};
+use crate::tensor::Tensor;
 use chain::Chain;
 
 /// The context when none is asked for, if the model was trained for more: long caches take much memory.
@@ -45,6 +47,8 @@ pub struct Session {
     decode: Stage,
     /// A chunk of tokens a pass, logits of the last.
     prefill: Stage,
+    /// The same for fewer tokens, whose kernels suit them ([`Linear::few`]); built when first used.
+    few: Vec<Stage>,
     /// A chunk of tokens a pass, logits of all; built when first asked for.
     all: Option<Stage>,
     chain: Chain,
@@ -94,7 +98,11 @@ impl Session {
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let angles = Angles::upload(gpu, &rope, context)?;
         let exact = options.exact;
-        let stage = |name, tokens| Stage::new(model, &angles, &caches, context, name, tokens, Rows::Last, exact);
+        let vocab = config.vocab_size;
+        let stage = |name, tokens| {
+            let logits = Tensor::new(gpu, "logits", 1, vocab)?;
+            Stage::new(model, &angles, &caches, context, name, tokens, logits, exact)
+        };
         let decode = stage("decode", 1)?;
         let prefill = stage("prefill", chunk)?;
         let chain = Chain::new(model, context, &decode, &prefill)?;
@@ -113,6 +121,7 @@ impl Session {
             angles,
             decode,
             prefill,
+            few: Vec::new(),
             all: None,
             chain,
             logits_staging,
@@ -180,16 +189,33 @@ impl Session {
     pub async fn append(&mut self, tokens: &[u32]) -> Result<()> {
         self.check(tokens)?;
         let chunk = self.prefill.plan.max_tokens as usize;
+        self.prepare(tokens.len() % chunk)?;
         for tokens in tokens.chunks(chunk) {
             let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
+            let few = self.few.iter().find(|few| few.plan.max_tokens >= frame.tokens);
             let (stage, last) = match tokens.len() {
                 1 => (&self.decode, Last::Decode),
-                _ => (&self.prefill, Last::Prefill),
+                _ => (few.unwrap_or(&self.prefill), Last::Prefill),
             };
             stage.submit(&self.model, tokens, frame);
             self.ran(tokens, last);
         }
         self.model.gpu().check()
+    }
+
+    /// Builds the stage for a pass of so many tokens, if they are few and it is not there.
+    fn prepare(&mut self, tokens: usize) -> Result<()> {
+        let chunk = self.prefill.plan.max_tokens;
+        let fits = |width: &&u32| **width >= tokens as u32 && **width < chunk;
+        let width = Linear::few(self.model.gpu()).iter().find(fits).copied();
+        let Some(width) = width.filter(|_| tokens > 1) else { return Ok(()) };
+        if !self.few.iter().any(|few| few.plan.max_tokens == width) {
+            let logits = self.prefill.activations.logits.clone(); // so whoever chooses a token finds them in one place
+            let (model, angles, caches) = (&self.model, &self.angles, &self.caches);
+            self.few.push(Stage::new(model, angles, caches, self.context, "few", width, logits, self.exact)?);
+            self.few.sort_by_key(|few| few.plan.max_tokens);
+        }
+        Ok(())
     }
 
     /// The logits of the last position, [V].
@@ -214,6 +240,7 @@ impl Session {
         self.check(tokens)?;
         if self.all.is_none() {
             let chunk = ALL_LOGITS_CHUNK.min(self.context);
+            let logits = Tensor::new(self.model.gpu(), "logits", chunk, self.model.config().vocab_size)?;
             self.all = Some(Stage::new(
                 &self.model,
                 &self.angles,
@@ -221,7 +248,7 @@ impl Session {
                 self.context,
                 "all logits",
                 chunk,
-                Rows::All,
+                logits,
                 self.exact,
             )?);
         }
@@ -304,17 +331,17 @@ impl Stage {
         context: u32,
         name: &'static str,
         tokens: u32,
-        logits: Rows,
+        logits: Tensor,
         exact: bool,
     ) -> Result<Stage> {
         let gpu = model.gpu();
         let int8 = gpu.profile().int8 && !exact && tokens == 1; // bytes gain nothing where weights are used often
-        let logit_rows = if logits == Rows::All { tokens } else { 1 };
+        let rows = if tokens > 1 && logits.rows == tokens { Rows::All } else { Rows::Last };
         let (config, weights) = (model.config(), model.weights());
-        let activations = Activations::new(gpu, config, weights, tokens, context, logit_rows, int8)?;
+        let activations = Activations::new(gpu, config, weights, tokens, context, logits, int8)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = exact;
-        forward(&mut plan, config, weights, angles, caches, &activations, logits)?;
+        forward(&mut plan, config, weights, angles, caches, &activations, rows)?;
         Ok(Stage { plan: plan.finish(name)?, activations })
     }
 

@@ -10,6 +10,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("attention.wgsl", include_str!("../shaders/attention.wgsl")),
     ("attention_lane.wgsl", include_str!("../shaders/attention_lane.wgsl")),
     ("attention_merge.wgsl", include_str!("../shaders/attention_merge.wgsl")),
+    ("attention_tile.wgsl", include_str!("../shaders/attention_tile.wgsl")),
     ("bytes.wgsl", include_str!("../shaders/bytes.wgsl")),
     ("dot_bytes.wgsl", include_str!("../shaders/dot_bytes.wgsl")),
     ("draw.wgsl", include_str!("../shaders/draw.wgsl")),

@@ -36,6 +36,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         let shared = [&["frame.wgsl"], reading, &["attend/params.wgsl"]].concat();
         let fields = attention::AttentionParams::FIELDS;
         reduces.iter().for_each(|reduce| add(&[&shared, &[reduce, "attention.wgsl"]], fields));
+        add(&[&shared, &["attention_tile.wgsl"]], fields);
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
             add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
         }
@@ -226,6 +227,7 @@ fn one_function_name_has_one_text() {
         "group_max",
         "group_sum4",
         "group_max4",
+        "kv_most",
         "kv_pack",
         "kv_unpack",
         "w_at",

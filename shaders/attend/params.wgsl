@@ -1,4 +1,4 @@
-// What the two kernels of causal grouped-query attention take: attention and attention_lane. Both go once over the keys
+// What the kernels of causal grouped-query attention take: attention, attention_tile and attention_lane. They go once over the keys
 // (online softmax), a workgroup over `split` of them; where there are more, attention_merge joins the parts.
 
 const MASKED: f32 = -1e30;
@@ -10,7 +10,6 @@ struct Params {
     q_stride: u32,  // of a token in q and y, in vec4
     split: u32,     // keys of a workgroup
     splits: u32,    // that the parts have room for
-    merged: u32,    // 1: always leave parts
     scale: f32,     // 1 / sqrt(D)
 }
 
@@ -23,7 +22,7 @@ struct Params {
 
 // Whether the keys of this pass are one workgroup's, so that it writes y itself.
 fn is_whole() -> bool {
-    return params.merged == 0u && frame.position + frame.tokens <= params.split;
+    return frame.position + frame.tokens <= params.split;
 }
 
 // Where the part of a head of a token begins.

@@ -16,7 +16,6 @@ params! {
         q_stride: u32,
         split: u32,
         splits: u32,
-        merged: u32,
         scale: f32,
     }
 }
@@ -39,10 +38,10 @@ impl Splits {
     /// For passes of up to `tokens` tokens over up to `context` keys. A pass of many tokens has workgroups enough
     /// and is not split.
     pub fn new(gpu: &Gpu, tokens: u32, context: u32, heads: u32, head_size: u32) -> Result<Splits> {
-        let keys = match (tokens > 16, gpu.profile().lanes) {
-            (true, _) => u32::MAX,
-            (false, true) => 512,
-            (false, false) => 256,
+        let keys = match gpu.profile().lanes {
+            true if tokens <= 16 => 512,
+            false if tokens <= 32 => 256,
+            _ => u32::MAX,
         };
         Splits::of(gpu, tokens, context, heads, head_size, keys)
     }
@@ -81,7 +80,6 @@ pub fn attention(
         q_stride: q.stride() / 4,
         split: splits.keys,
         splits: splits.most,
-        merged: 0,
         scale: 1.0 / (head_size as f32).sqrt(),
     };
     let shared = [&["frame.wgsl"], cache.format.reading(), &["attend/params.wgsl"]].concat();
@@ -91,6 +89,9 @@ pub fn attention(
         let key = KernelKey::new(&[&shared, &[spread, "attention_lane.wgsl"]]);
         let grid = Grid { groups: kv_heads, tokens: 8, rows_per_token: group, ..tiles };
         (key, grid)
+    } else if plan.max_tokens > 8 {
+        let key = KernelKey::new(&[&shared, &["attention_tile.wgsl"]]).with("CHUNKS", head_size.div_ceil(32));
+        (key, Grid { groups: kv_heads, tokens: 32, rows_per_token: group, ..tiles })
     } else {
         let key = KernelKey::new(&[&shared, &[reduce(&plan.gpu), "attention.wgsl"]]);
         (key, Grid { groups: kv_heads * group.div_ceil(4), tokens: 1, ..tiles })

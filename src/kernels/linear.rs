@@ -70,6 +70,11 @@ impl Linear {
         }
     }
 
+    /// Passes of so many tokens at most have better kernels than longer ones.
+    pub fn few(gpu: &Gpu) -> &'static [u32] {
+        if gpu.profile().lanes { &[2, 4] } else { &[8, 32] }
+    }
+
     /// The pipeline for such weights, such an x, and what is done before and after.
     pub fn key(self, gpu: &Gpu, part: &Part, x: Element, input: Input, finish: Finish) -> KernelKey {
         let lanes = matches!(self, Linear::MatvecLane | Linear::MatmulLane(_));

@@ -49,15 +49,15 @@ impl Operand {
 }
 
 impl Activations {
-    /// Room for passes of `tokens` tokens over up to `context` positions, with logits for `logit_rows` of them;
-    /// with `int8` matrices are multiplied with bytes.
+    /// Room for passes of `tokens` tokens over up to `context` positions; `logits` are of all of them or of the last.
+    /// With `int8` matrices are multiplied with bytes.
     pub fn new(
         gpu: &Gpu,
         config: &Config,
         weights: &Weights,
         tokens: u32,
         context: u32,
-        logit_rows: u32,
+        logits: Tensor,
         int8: bool,
     ) -> Result<Activations> {
         let c = config.embedding_length;
@@ -92,8 +92,8 @@ impl Activations {
             normed: operand("normed", c)?,
             squares: Squares::new(gpu, c)?,
             block,
-            last: Tensor::new(gpu, "last", logit_rows, c)?,
-            logits: Tensor::new(gpu, "logits", logit_rows, config.vocab_size)?,
+            last: Tensor::new(gpu, "last", logits.rows, c)?,
+            logits,
         })
     }
 }
