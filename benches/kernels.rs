@@ -275,7 +275,7 @@ fn main() {
                 &format!("attention {format:?} T {tokens} position {position}"),
                 frame(position, tokens),
                 work,
-                |plan, _| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y),
+                |plan, _| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y, None),
                 || {
                     let n = (tokens * h * d) as usize;
                     let (h, kv, d) = (h as usize, kv as usize, d as usize);

@@ -1,5 +1,4 @@
-// Joins what attention left of each split of the keys: y = sum of the parts, each weighed with exp(its largest score -
-// the largest of all), over the total weighed likewise. One lane takes four channels of a head.
+// Joins the parts that attention left: one lane takes four channels of a head (attend/joined.wgsl).
 
 struct Params {
     heads: u32,    // H
@@ -16,26 +15,7 @@ struct Params {
 @compute @workgroup_size(64)
 fn attention_merge(@builtin(global_invocation_id) id: vec3<u32>) {
     let n = params.vectors;
-    if (id.x >= params.heads * n) {
-        return;
+    if (id.x < params.heads * n) {
+        y[id.z * params.y_stride + id.x] = joined(id.z, id.x / n, id.x % n);
     }
-    let head = id.x / n;
-    let vector = id.x % n;
-    let token = id.z;
-    let first = (token * params.heads + head) * params.splits * (n + 1u);
-    let splits = (frame.position + token) / params.split + 1u; // that have a key for this token
-    var most = parts[first + n].x;
-    for (var s = 1u; s < splits; s++) {
-        most = max(most, parts[first + s * (n + 1u) + n].x);
-    }
-    var total = 0.0;
-    var sum = vec4<f32>();
-    for (var s = 0u; s < splits; s++) {
-        let i = first + s * (n + 1u);
-        let own = parts[i + n];
-        let weight = exp(own.x - most);
-        total += weight * own.y;
-        sum += weight * parts[i + vector];
-    }
-    y[token * params.y_stride + head * n + vector] = sum / total;
 }

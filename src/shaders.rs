@@ -5,6 +5,7 @@ use crate::formats::Format;
 /// (path, text)
 pub const FILES: &[(&str, &str)] = &[
     ("attend/direct.wgsl", include_str!("../shaders/attend/direct.wgsl")),
+    ("attend/joined.wgsl", include_str!("../shaders/attend/joined.wgsl")),
     ("attend/params.wgsl", include_str!("../shaders/attend/params.wgsl")),
     ("attend/subgroup8.wgsl", include_str!("../shaders/attend/subgroup8.wgsl")),
     ("attention.wgsl", include_str!("../shaders/attention.wgsl")),
@@ -75,6 +76,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("sampling.wgsl", include_str!("../shaders/sampling.wgsl")),
     ("silu.wgsl", include_str!("../shaders/silu.wgsl")),
     ("softmax.wgsl", include_str!("../shaders/softmax.wgsl")),
+    ("source/joined.wgsl", include_str!("../shaders/source/joined.wgsl")),
+    ("source/plain.wgsl", include_str!("../shaders/source/plain.wgsl")),
     ("stream.wgsl", include_str!("../shaders/stream.wgsl")),
     ("swiglu.wgsl", include_str!("../shaders/swiglu.wgsl")),
 ];

@@ -628,12 +628,22 @@ fn attention() {
                 let sizes = (h as usize, kv as usize, d as usize);
                 let want = ops::attention(&q_floats, &cache.k, &cache.v, position as usize, sizes.0, sizes.1, sizes.2);
                 let outcome = run(&gpu, frame(position, t), |plan| {
-                    kernels::attention::attention(plan, "y", &q, &cache.cache, kv, d, &splits, &y)
+                    kernels::attention::attention(plan, "y", &q, &cache.cache, kv, d, &splits, &y, None)
                 })
-                .and_then(|()| close("y", &read_guarded(&y, t), &want, 1e-5, 1e-5));
+                .and_then(|()| close("y", &read_guarded(&y, t), &want, 1e-5, 1e-5))
+                .and_then(|_| {
+                    // the same, in bytes
+                    let floats = Tensor::new(&gpu, "floats", t, h * d).unwrap();
+                    let bytes = Tensor::of(&gpu, "bytes", t, h * d, Element::Bytes).unwrap();
+                    run(&gpu, frame(position, t), |plan| {
+                        let (cache, bytes) = (&cache.cache, Some(&bytes));
+                        kernels::attention::attention(plan, "y", &q, cache, kv, d, &splits, &floats, bytes)
+                    })?;
+                    in_steps(&bytes, &want)
+                });
                 table.row(
                     &format!("{format:?} T {t} H {h} KV {kv} D {d} position {position} split {split}, {profile}"),
-                    outcome.map(drop),
+                    outcome,
                 );
             }
         }

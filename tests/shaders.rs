@@ -21,12 +21,14 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
-    add(&[&["bytes.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
+    add(&[&["bytes.wgsl", "source/plain.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
+    let joined = ["frame.wgsl", "bytes.wgsl", "source/joined.wgsl", "attend/joined.wgsl", "quantize.wgsl"];
+    add(&[&joined], quantize::QuantizeJoinedParams::FIELDS);
     add(&[&["multiply_add.wgsl"]], multiply_add::MultiplyAddParams::FIELDS);
     add(&[&["dot_bytes.wgsl"]], dot_bytes::DotBytesParams::FIELDS);
     add(&[&["stream.wgsl"]], stream::StreamParams::FIELDS);
     add(&[&["sampling.wgsl", "peaks.wgsl"]], sample::SampleParams::FIELDS);
-    add(&[&["frame.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
+    add(&[&["frame.wgsl", "attend/joined.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
     for reduce in reduces {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
@@ -243,6 +245,7 @@ fn one_function_name_has_one_text() {
         "put",
         "key_at",
         "value_at",
+        "vector_at",
         "put_key",
         "put_value",
         "number",

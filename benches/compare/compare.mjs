@@ -1,7 +1,9 @@
-// Peregrine and llama.cpp side by side on one model: both on the Vulkan device, and llama.cpp on the CPU for scale.
+// Peregrine (as it is, and with --exact) and llama.cpp side by side on one model: both on the Vulkan device, and llama.cpp
+// on the CPU for scale.
 //   node benches/compare/compare.mjs MODEL [-p PROMPT_TOKENS=128] [-n TOKENS=64] [-r ROUNDS=3]
 // Rounds alternate between the engines, each a process of its own, so that a machine's slow minutes fall on all alike.
-// Prints a Markdown table: medians with their range, and the median of each round's ratio. To hold both to one of several Vulkan devices, set VK_DRIVER_FILES.
+// Prints a Markdown table: medians with their range, and the median of each round's ratio. To hold both to one of several
+// Vulkan devices, set VK_DRIVER_FILES.
 import {spawnSync} from "node:child_process";
 import {existsSync} from "node:fs";
 import {cpus} from "node:os";
@@ -37,17 +39,17 @@ const llamacpp = backend => {
     if (!run.onGpu) throw new Error(`llama.cpp did not take the ${backend} backend`);
     return run;
 };
-const peregrine = () => {
-    const args = ["bench", resolve(model), "-p", values.prompt, "-n", values.tokens, "--runs", "1", "--json"];
+const peregrine = (...flags) => {
+    const args = ["bench", resolve(model), "-p", values.prompt, "-n", values.tokens, "--runs", "1", "--json", ...flags];
     const run = JSON.parse(output(join(root, "target", "release", "peregrine"), args));
     return {
-        engine: `Peregrine ${run.version}`,
+        engine: ["Peregrine", run.version, ...flags].join(" "),
         device: `${run.device}, ${run.backend}, ${run.driver}`,
         prefill: run.prefill_runs,
         decode: run.decode_runs,
     };
 };
-const engines = [peregrine, () => llamacpp("vulkan"), () => llamacpp("cpu")];
+const engines = [() => peregrine(), () => peregrine("--exact"), () => llamacpp("vulkan"), () => llamacpp("cpu")];
 
 const rows = engines.map(() => ({prefill: [], decode: []}));
 for (let round = 1; round <= values.rounds; round++) {
@@ -65,11 +67,12 @@ const median = runs => {
     return (sorted[Math.ceil(half) - 1] + sorted[Math.floor(half)]) / 2;
 };
 const speed = runs => `${median(runs).toFixed(1)} (${Math.min(...runs).toFixed(1)} to ${Math.max(...runs).toFixed(1)})`;
-const ratio = (row, kind) => median(rows[0][kind].map((speed, round) => speed / row[kind][round])).toFixed(2); // of each round
+const ratio = (ours, row, kind) => median(ours[kind].map((speed, round) => speed / row[kind][round])).toFixed(2);
+const ratios = (row, kind) => `${ratio(rows[0], row, kind)} (exact ${ratio(rows[1], row, kind)}) in ${kind}`;
 console.log(`${model.split("/").pop()} on ${cpus()[0].model}, ${cpus().length} cores; ${values.rounds} rounds\n`);
 console.log(`| engine | device | prefill of ${values.prompt}, tokens/s | decode of ${values.tokens}, tokens/s | Peregrine is faster by |`);
 console.log("|---|---|---|---|---|");
 for (const row of rows) {
-    const faster = row === rows[0] ? "" : `${ratio(row, "prefill")} in prefill, ${ratio(row, "decode")} in decode`;
+    const faster = rows.indexOf(row) < 2 ? "" : `${ratios(row, "prefill")}, ${ratios(row, "decode")}`;
     console.log(`| ${row.engine} | ${row.device} | ${speed(row.prefill)} | ${speed(row.decode)} | ${faster} |`);
 }

@@ -1,5 +1,6 @@
 //! Causal grouped-query attention over the KV cache.
 
+use super::quantize::quantize_joined;
 use super::reduce;
 use super::rope_kv::KvCache;
 use crate::error::Result;
@@ -29,9 +30,9 @@ pub struct Splits {
     /// Keys of one workgroup.
     pub keys: u32,
     /// What a workgroup leaves where there are several: [T, H, splits, D / 4 + 1] vec4.
-    parts: wgpu::Buffer,
+    pub(super) parts: wgpu::Buffer,
     /// Splits that `parts` has room for.
-    most: u32,
+    pub(super) most: u32,
 }
 
 impl Splits {
@@ -56,7 +57,8 @@ impl Splits {
 }
 
 /// q [T, H, D], cache [context, KV, D] -> y [T, H, D]. Token t of the pass sees positions up to its own.
-/// Where the keys need several workgroups a second step joins their parts.
+/// Where the keys need several workgroups a second step joins their parts. Where `bytes` [T, H * D] is given, that step is
+/// there in any case and leaves bytes in it.
 #[allow(clippy::too_many_arguments)] // an op takes what it takes
 pub fn attention(
     plan: &mut PlanBuilder,
@@ -67,6 +69,7 @@ pub fn attention(
     head_size: u32,
     splits: &Splits,
     y: &Tensor,
+    bytes: Option<&Tensor>,
 ) -> Result<()> {
     assert!(q.cols == y.cols && q.cols.is_multiple_of(head_size), "{label}: q is whole heads of {head_size}");
     assert!(head_size.is_multiple_of(4) && head_size <= MAX_HEAD_SIZE, "{label}: heads of {head_size}");
@@ -105,6 +108,9 @@ pub fn attention(
         key_flops: 4 * q.cols as u64,
         ..Cost::default()
     });
+    if let Some(bytes) = bytes {
+        return quantize_joined(plan, &format!("{label}.bytes"), y, head_size, splits, bytes);
+    }
     if splits.most > 1 {
         let params = AttentionMergeParams {
             heads,
@@ -114,7 +120,7 @@ pub fn attention(
             y_stride: y.stride() / 4,
         };
         let grid = Grid { idle_keys: splits.keys, ..Grid::lanes(heads * head_size / 4) };
-        let key = KernelKey::new(&[&["frame.wgsl", "attention_merge.wgsl"]]);
+        let key = KernelKey::new(&[&["frame.wgsl", "attend/joined.wgsl", "attention_merge.wgsl"]]);
         let buffers = [("parts", &splits.parts), ("y", &y.buffer)];
         plan.step(label, &key, params, &buffers, grid, y)?;
     }

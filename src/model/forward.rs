@@ -44,8 +44,8 @@ pub fn forward(
         affine(plan, &name("attn_qkv"), a.normed.of(qkv_weight), input, &block.attn_qkv, qkv)?;
         let norms = HeadNorms { q: block.attn_q_norm.as_ref(), k: block.attn_k_norm.as_ref(), eps };
         rope_kv(plan, &name("rope_kv"), &s.qkv, angles, norms, kv_heads, &s.q, cache)?;
-        attention(plan, &name("attn"), &s.q, cache, kv_heads, head_size, &s.splits, &s.attn.floats)?;
-        in_bytes(plan, &name("attn.bytes"), &s.attn, &block.attn_output.weight)?;
+        let bytes = s.attn.bytes_for(&block.attn_output.weight);
+        attention(plan, &name("attn"), &s.q, cache, kv_heads, head_size, &s.splits, &s.attn.floats, bytes)?;
 
         let gate_up = &block.ffn_gate_up.affine.weight;
         let finish = residual(single, a, &block.ffn_norm, gate_up);
@@ -109,8 +109,5 @@ fn feed_forward(
 
 /// Floats to bytes, if the matrix wants bytes.
 fn in_bytes(plan: &mut PlanBuilder, label: &str, x: &Operand, w: &Weight) -> Result<()> {
-    match &x.bytes {
-        Some(bytes) if std::ptr::eq(x.of(w), bytes) => quantize(plan, label, &x.floats, bytes),
-        _ => Ok(()),
-    }
+    x.bytes_for(w).map_or(Ok(()), |bytes| quantize(plan, label, &x.floats, bytes))
 }

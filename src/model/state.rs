@@ -44,7 +44,12 @@ pub struct Operand {
 impl Operand {
     /// The form that suits the matrix.
     pub fn of(&self, w: &Weight) -> &Tensor {
-        self.bytes.as_ref().filter(|_| w.is_quantized()).unwrap_or(&self.floats)
+        self.bytes_for(w).unwrap_or(&self.floats)
+    }
+
+    /// The bytes, if the matrix is to be multiplied with them.
+    pub fn bytes_for(&self, w: &Weight) -> Option<&Tensor> {
+        self.bytes.as_ref().filter(|_| w.is_quantized())
     }
 }
 
