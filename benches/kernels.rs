@@ -26,8 +26,8 @@ use peregrine::weight::{Vector, Weight};
 use peregrine::{Error, Sampler, Sampling, block_on};
 use std::time::Instant;
 
-/// Dispatches of one timed pass: enough that submitting it weighs nothing. For y = W x each has a W of its own, since a
-/// model's weights are never in the cache when their turn comes.
+/// Dispatches of one timed pass: enough that submitting it weighs nothing. For matvec each has a W of its own, since a
+/// model's weights are never in the cache when their turn comes; all else works on what the cache may hold.
 const REPEATS: u32 = 20;
 /// Rounds of a measurement of the ceilings and the fastest of a few timed passes right after it. The median of the rounds
 /// counts, so that a machine's slow moments fall on both sides of the share.
