@@ -8,7 +8,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::gpu::{filled, gpu, random_bytes, random_weight};
+use common::gpu::{filled, gpu, random_bytes, random_weight, swapped};
 use common::{Random, close};
 use peregrine::bench::{Ceilings, median};
 use peregrine::formats::Format;
@@ -26,8 +26,9 @@ use peregrine::weight::{Vector, Weight};
 use peregrine::{Error, Sampler, Sampling, block_on};
 use std::time::Instant;
 
-/// Dispatches of one timed pass: enough that submitting it weighs nothing. For matvec each has a W of its own, since a
-/// model's weights are never in the cache when their turn comes; all else works on what the cache may hold.
+/// Dispatches of one timed pass: enough that submitting it weighs nothing. For matvec each has a W of its own, and
+/// for attention its own keys and values, since a model's are seldom in the processor's cache when their turn comes; all
+/// else works on what the cache may hold.
 const REPEATS: u32 = 20;
 /// Rounds of a measurement of the ceilings and the fastest of a few timed passes right after it. The median of the rounds
 /// counts, so that a machine's slow moments fall on both sides of the share.
@@ -255,17 +256,19 @@ fn main() {
         let values = rounded(random.normals((context * width) as usize, 1.0));
         let room = || gpu().buffer("cache", format.bytes((context * width) as u64)).expect("room for the cache");
         let fill = |floats: &[f32]| {
+            let floats = swapped(floats, context, kv, d);
             let bytes: Vec<u8> = match format {
-                KvFormat::F32 => bytemuck::cast_slice(floats).to_vec(),
+                KvFormat::F32 => bytemuck::pod_collect_to_vec(&floats),
                 _ => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
             };
             let buffer = room();
             gpu().upload(&buffer, [&bytes[..]]).expect("an upload");
             buffer
         };
-        let cache = KvCache { k: fill(&keys), v: fill(&values), format };
+        let caches: Vec<KvCache> =
+            (0..REPEATS).map(|_| KvCache { k: fill(&keys), v: fill(&values), format, context }).collect();
 
-        let scratch = KvCache { k: room(), v: room(), format };
+        let scratch = KvCache { k: room(), v: room(), format, context };
         let qkv_floats = random.normals((t * (h + 2 * kv) * d) as usize, 1.0);
         let (qkv, turned) = (filled(t, (h + 2 * kv) * d, &qkv_floats), tensor(t, h * d));
         let no_norms = HeadNorms { q: None, k: None, eps: 0.0 };
@@ -292,7 +295,7 @@ fn main() {
                 &format!("attention {format:?} T {tokens} position {position}"),
                 frame(position, tokens),
                 work,
-                |plan, _| kernels::attention::attention(plan, "y", &q, &cache, kv, d, &splits, &y, None),
+                |plan, i| kernels::attention::attention(plan, "y", &q, &caches[i], kv, d, &splits, &y, None),
                 || {
                     let n = (tokens * h * d) as usize;
                     let (h, kv, d) = (h as usize, kv as usize, d as usize);

@@ -61,7 +61,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
         let key = first + lane;
         var score = vec4<f32>(MASKED);
         if (key < end) {
-            let k_row = (key * params.kv_heads + kv_head) * n;
+            let k_row = row_of(kv_head, key);
             score = vec4<f32>();
             for (var i = 0u; i < n; i++) {
                 let k = key_at(k_row + i);
@@ -84,7 +84,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
         if (part < parts_of_keys) {
             let here = min(GROUP, end - first);
             for (var i = part; i < here; i += parts_of_keys) {
-                let v = value_at(((first + i) * params.kv_heads + kv_head) * n + channel);
+                let v = value_at(row_of(kv_head, first + i) + channel);
                 let w = weight[i];
                 sum0 += w.x * v;
                 sum1 += w.y * v;

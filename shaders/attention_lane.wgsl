@@ -17,7 +17,7 @@ fn add8(a: Eight, p: f32, b: Eight) -> Eight {
 
 // Where the channels of key or value `key` of a kv head begin, from vector i on. Keys past the end repeat the last.
 fn row_at(key: u32, end: u32, kv_head: u32, i: u32) -> u32 {
-    return (min(key, end - 1u) * params.kv_heads + kv_head) * params.vectors + i;
+    return row_of(kv_head, min(key, end - 1u)) + i;
 }
 
 fn scores4(query: Eight, key: u32, end: u32, kv_head: u32, i: u32, lane: Lane) -> vec4<f32> {

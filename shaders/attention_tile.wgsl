@@ -52,11 +52,11 @@ fn attention_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                 let c = chunk * 8u + (i & 7u);
                 let query = min(first_query + (i >> 3u), last_query);
                 let head = kv_head * params.group + query % params.group;
-                let k_row = min(key + (i >> 3u), end - 1u) * params.kv_heads + kv_head;
+                let k_row = row_of(kv_head, min(key + (i >> 3u), end - 1u));
                 let here = c < n; // the last chunk may be part of one
                 let q_at = query / params.group * params.q_stride + head * n + min(c, n - 1u);
                 queries[i] = select(vec4<f32>(), q[q_at] * params.scale, here);
-                fetched[fetched_index(i >> 3u, i & 7u)] = select(vec4<f32>(), key_at(k_row * n + min(c, n - 1u)), here);
+                fetched[fetched_index(i >> 3u, i & 7u)] = select(vec4<f32>(), key_at(k_row + min(c, n - 1u)), here);
             }
             workgroupBarrier();
             for (var c = 0u; c < 8u; c++) {
@@ -101,8 +101,8 @@ fn attention_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
 
         for (var chunk = 0u; chunk < CHUNKS; chunk++) {
             for (var i = index; i < TILE * 8u; i += 64u) {
-                let v_row = min(key + (i >> 3u), end - 1u) * params.kv_heads + kv_head;
-                fetched[i] = value_at(v_row * n + min(chunk * 8u + (i & 7u), n - 1u));
+                let v_row = row_of(kv_head, min(key + (i >> 3u), end - 1u));
+                fetched[i] = value_at(v_row + min(chunk * 8u + (i & 7u), n - 1u));
             }
             workgroupBarrier();
             var sum0 = sums[chunk * 4u] * shrinks[row];

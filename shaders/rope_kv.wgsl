@@ -4,6 +4,7 @@
 struct Params {
     heads: u32,     // H
     kv_heads: u32,  // KV
+    context: u32,   // keys of a kv head that the cache has room for
     vectors: u32,   // D / 4
     qkv_stride: u32, // of a token in qkv, in floats
     q_stride: u32,  // of a token in q, in vec4
@@ -19,8 +20,8 @@ struct Params {
 @group(0) @binding(4) var<storage, read> q_gain: array<f32>;        // [D], or anything
 @group(0) @binding(5) var<storage, read> k_gain: array<f32>;        // [D], or anything
 @group(0) @binding(6) var<storage, read_write> q: array<vec4<f32>>; // [T, H, D]
-@group(0) @binding(7) var<storage, read_write> k_cache: array<Kv4>; // [context, KV, D]
-@group(0) @binding(8) var<storage, read_write> v_cache: array<Kv4>; // [context, KV, D]
+@group(0) @binding(7) var<storage, read_write> k_cache: array<Kv4>; // [KV, context, D]
+@group(0) @binding(8) var<storage, read_write> v_cache: array<Kv4>; // [KV, context, D]
 
 // What a head is.
 struct Kind {
@@ -97,7 +98,7 @@ fn rope_kv(@builtin(global_invocation_id) id: vec3<u32>) {
         }
     }
     let kv_head = (head - params.heads) % params.kv_heads;
-    let i = (position * params.kv_heads + kv_head) * n + vector;
+    let i = (kv_head * params.context + position) * n + vector;
     if (is_value) {
         put_value(i, y, most);
     } else {

@@ -450,7 +450,7 @@ fn swiglu() {
     table.finish();
 }
 
-/// A cache of random keys and values, and what it holds: [context, KV, D] each.
+/// A cache of random keys and values, [KV, context, D] each, and what it holds, as the reference takes it: [context, KV, D].
 struct Cache {
     cache: KvCache,
     k: Vec<f32>,
@@ -459,13 +459,13 @@ struct Cache {
 
 fn room(gpu: &Gpu, context: u32, width: u32, format: KvFormat) -> KvCache {
     let buffer = || gpu.buffer("cache", format.bytes((context * width) as u64)).unwrap();
-    KvCache { k: buffer(), v: buffer(), format }
+    KvCache { k: buffer(), v: buffer(), format, context }
 }
 
-/// The numbers that the cache holds.
-fn read_cache(gpu: &Gpu, buffer: &wgpu::Buffer, format: KvFormat) -> Vec<f32> {
+/// The numbers that the keys or values of a cache hold: [context, KV, D].
+fn read_cache(gpu: &Gpu, cache: &KvCache, buffer: &wgpu::Buffer, kv: u32, d: u32) -> Vec<f32> {
     let bytes = block_on(gpu.read(buffer, 0, buffer.size())).unwrap();
-    match format {
+    let floats: Vec<f32> = match cache.format {
         KvFormat::F32 => bytemuck::pod_collect_to_vec(&bytes),
         KvFormat::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
         KvFormat::Q8_0 => bytes
@@ -475,7 +475,8 @@ fn read_cache(gpu: &Gpu, buffer: &wgpu::Buffer, format: KvFormat) -> Vec<f32> {
                 block[..32].iter().map(move |&q| q as i8 as f32 * scale)
             })
             .collect(),
-    }
+    };
+    swapped(&floats, kv, cache.context, d)
 }
 
 /// The bytes of a cache that holds these numbers, nearly.
@@ -494,14 +495,12 @@ fn cache_bytes(floats: &[f32], format: KvFormat) -> Vec<u8> {
     }
 }
 
-fn random_cache(gpu: &Gpu, random: &mut Random, context: u32, width: u32, format: KvFormat) -> Cache {
-    let cache = room(gpu, context, width, format);
+fn random_cache(gpu: &Gpu, random: &mut Random, context: u32, kv: u32, d: u32, format: KvFormat) -> Cache {
+    let cache = room(gpu, context, kv * d, format);
     let fill = |buffer: &wgpu::Buffer, random: &mut Random| {
-        let floats = random.normals((context * width) as usize, 1.0);
+        let floats = random.normals((context * kv * d) as usize, 1.0);
         gpu.upload(buffer, [&cache_bytes(&floats, format)[..]]).unwrap();
-        let mut held = read_cache(gpu, buffer, format);
-        held.truncate((context * width) as usize);
-        held
+        read_cache(gpu, &cache, buffer, kv, d)
     };
     let (k, v) = (fill(&cache.k, random), fill(&cache.v, random));
     Cache { cache, k, v }
@@ -546,7 +545,7 @@ fn rope_kv() {
                     .collect();
                 let qkv = filled(t, (h + 2 * kv) * d, &qkv);
                 let q = poisoned(t, h * d);
-                let cache = room(gpu(), position + t, width, format);
+                let cache = room(gpu(), position + t + 2, width, format);
                 let angles = Angles::upload(gpu(), &rope, position + t).unwrap();
                 let positions: Vec<u32> = (position..position + t).collect();
                 let turned = |x: &[f32], heads: u32, gain: Option<&[f32]>| {
@@ -571,12 +570,13 @@ fn rope_kv() {
                     close("q", &read_guarded(&q, t), &turned(&q_floats, h, q_gain.as_deref()), 1e-5, 1e-5)?;
                     let stored = |buffer| -> Vec<f32> {
                         let first = (position * width) as usize;
-                        read_cache(gpu(), buffer, format)[first..first + (t * width) as usize].to_vec()
+                        read_cache(gpu(), &cache, buffer, kv, d)[first..first + (t * width) as usize].to_vec()
                     };
                     close("k", &stored(&cache.k), &want_k, abs, rel)?;
                     close("v", &stored(&cache.v), &v_floats, abs, rel)?;
-                    let before = &read_cache(gpu(), &cache.k, format)[..(position * width) as usize];
-                    if before.iter().any(|v| *v != 0.0) { Err("earlier keys were written".into()) } else { Ok(()) }
+                    let mut others = read_cache(gpu(), &cache, &cache.k, kv, d);
+                    others.drain((position * width) as usize..((position + t) * width) as usize);
+                    if others.iter().any(|v| *v != 0.0) { Err("other keys were written".into()) } else { Ok(()) }
                 });
                 let row = format!("{pairing:?} {format:?} T {t} H {h} KV {kv} D {d} dims {dims} norms {normed}");
                 table.row(&row, outcome);
@@ -618,9 +618,9 @@ fn attention() {
                 if format == KvFormat::Q8_0 && d % 32 != 0 {
                     continue; // refused by the session
                 }
-                let context = position + t;
+                let context = position + t + 3; // keys after the last are not to be seen
                 let mut random = Random::new((t * h * d + position) as u64);
-                let cache = random_cache(&gpu, &mut random, context, kv * d, format);
+                let cache = random_cache(&gpu, &mut random, context, kv, d, format);
                 let q_floats = random.normals((t * h * d) as usize, 1.0);
                 let (q, y) = (filled(t, h * d, &q_floats), poisoned(t, h * d));
                 let keys = if split == 0 { u32::MAX } else { split };

@@ -13,6 +13,7 @@ params! {
     AttentionParams {
         group: u32,
         kv_heads: u32,
+        context: u32,
         vectors: u32,
         q_stride: u32,
         split: u32,
@@ -56,7 +57,7 @@ impl Splits {
     }
 }
 
-/// q [T, H, D], cache [context, KV, D] -> y [T, H, D]. Token t of the pass sees positions up to its own.
+/// q [T, H, D], cache [KV, context, D] -> y [T, H, D]. Token t of the pass sees positions up to its own.
 /// Where the keys need several workgroups a second step joins their parts. Where `bytes` [T, H * D] is given, that step is
 /// there in any case and leaves bytes in it.
 #[allow(clippy::too_many_arguments)] // an op takes what it takes
@@ -79,6 +80,7 @@ pub fn attention(
     let params = AttentionParams {
         group,
         kv_heads,
+        context: cache.context,
         vectors: head_size / 4,
         q_stride: q.stride() / 4,
         split: splits.keys,

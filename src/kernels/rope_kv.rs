@@ -13,6 +13,7 @@ params! {
     RopeKvParams {
         heads: u32,
         kv_heads: u32,
+        context: u32,
         vectors: u32,
         qkv_stride: u32,
         q_stride: u32,
@@ -48,11 +49,13 @@ impl Angles {
     }
 }
 
-/// The keys and values of one block, [context, KV, D] each.
+/// The keys and values of one block, [KV, context, D] each: what one head reads lies together, so that processors fetch it
+/// ahead.
 pub struct KvCache {
     pub k: wgpu::Buffer,
     pub v: wgpu::Buffer,
     pub format: KvFormat,
+    pub context: u32,
 }
 
 /// The gains of the query and key heads' norms, [D] each, and the norm's epsilon.
@@ -85,6 +88,7 @@ pub fn rope_kv(
     let params = RopeKvParams {
         heads,
         kv_heads,
+        context: cache.context,
         vectors,
         qkv_stride: qkv.stride(),
         q_stride: q.stride() / 4,

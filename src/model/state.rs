@@ -109,7 +109,7 @@ pub fn kv_caches(gpu: &Gpu, config: &Config, context: u32, format: KvFormat) -> 
         let bytes = context as u64 * format.bytes(config.kv_length(b) as u64);
         let k = gpu.buffer(&format!("blk.{b} keys for a context of {context}"), bytes)?;
         let v = gpu.buffer(&format!("blk.{b} values for a context of {context}"), bytes)?;
-        Ok(KvCache { k, v, format })
+        Ok(KvCache { k, v, format, context })
     };
     (0..config.block_count as usize).map(cache).collect()
 }

@@ -34,6 +34,12 @@ pub fn profiles() -> Vec<(String, Gpu)> {
     all.into_iter().map(|(name, profile)| (name, gpu().with_profile(profile))).collect()
 }
 
+/// [A, B, D] -> [B, A, D]: a cache has kv heads before positions, the reference has them after.
+pub fn swapped(x: &[f32], a: u32, b: u32, d: u32) -> Vec<f32> {
+    let row = |i: u32, j: u32| &x[((i * b + j) * d) as usize..][..d as usize];
+    (0..b).flat_map(|j| (0..a).flat_map(move |i| row(i, j))).copied().collect()
+}
+
 pub const POISON: f32 = f32::NAN;
 
 /// A tensor full of NaN with one guard row behind the rows that the kernel may write.
