@@ -147,6 +147,24 @@ pub async fn speeds(session: &mut Session, prompt: &[u32], tokens: u32, runs: u3
     Ok(speeds)
 }
 
+/// Seconds of the processor's time to record a token: its pass of decode and the choice of the next. The median of many.
+/// Nothing is submitted, so that a processor which emulates the GPU does not lose what its caches hold meanwhile.
+pub fn recording(session: &Session) -> f64 {
+    let device = session.model().gpu().device();
+    let frame = Frame { position: session.context() - 1, tokens: 1 };
+    let seconds: Vec<f64> = (0..50)
+        .map(|_| {
+            let start = Instant::now();
+            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            session.plan().record(&mut encoder, frame);
+            session.sample_plan().record(&mut encoder, frame);
+            drop(encoder.finish());
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    median(&seconds)
+}
+
 /// The middle value; of an even number, the mean of the middle two. Zero of none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

@@ -6,11 +6,10 @@ mod chain;
 pub(crate) use chain::DEPTH;
 
 use crate::error::{Error, Result};
-use crate::kernels::KvFormat;
 use crate::kernels::attention::MAX_HEAD_SIZE;
-use crate::kernels::linear::Linear;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::rope_kv::{Angles, KvCache};
+use crate::kernels::{KvFormat, few_tokens};
 use crate::model::forward::forward;
 use crate::model::state::{Activations, kv_caches};
 use crate::model::{Model, Rope};
@@ -47,7 +46,7 @@ pub struct Session {
     decode: Stage,
     /// A chunk of tokens a pass, logits of the last.
     prefill: Stage,
-    /// The same for fewer tokens, whose kernels suit them ([`Linear::few`]); built when first used.
+    /// The same for fewer tokens, whose kernels suit them ([`few_tokens`]); built when first used.
     few: Vec<Stage>,
     /// A chunk of tokens a pass, logits of all; built when first asked for.
     all: Option<Stage>,
@@ -207,7 +206,7 @@ impl Session {
     fn prepare(&mut self, tokens: usize) -> Result<()> {
         let chunk = self.prefill.plan.max_tokens;
         let fits = |width: &&u32| **width >= tokens as u32 && **width < chunk;
-        let width = Linear::few(self.model.gpu()).iter().find(fits).copied();
+        let width = few_tokens(self.model.gpu()).iter().find(fits).copied();
         let Some(width) = width.filter(|_| tokens > 1) else { return Ok(()) };
         if !self.few.iter().any(|few| few.plan.max_tokens == width) {
             let logits = self.prefill.activations.logits.clone(); // so whoever chooses a token finds them in one place

@@ -12,6 +12,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("attention_lane.wgsl", include_str!("../shaders/attention_lane.wgsl")),
     ("attention_merge.wgsl", include_str!("../shaders/attention_merge.wgsl")),
     ("attention_tile.wgsl", include_str!("../shaders/attention_tile.wgsl")),
+    ("attention_token.wgsl", include_str!("../shaders/attention_token.wgsl")),
     ("bytes.wgsl", include_str!("../shaders/bytes.wgsl")),
     ("dot_bytes.wgsl", include_str!("../shaders/dot_bytes.wgsl")),
     ("draw.wgsl", include_str!("../shaders/draw.wgsl")),

@@ -587,9 +587,29 @@ fn rope_kv() {
 }
 
 #[test]
+fn rope_kv_keeps_a_nan() {
+    // where a cache is of bytes: in the scale, of the block where it stood and of no other
+    let (kv, d) = (1, 64);
+    let mut qkv_floats = Random::new(1).normals((3 * d) as usize, 1.0);
+    let [key, value] = [d + 35, 2 * d + 3];
+    qkv_floats[key as usize] = f32::NAN;
+    qkv_floats[value as usize] = f32::NAN;
+    let (qkv, q, cache) = (filled(1, 3 * d, &qkv_floats), poisoned(1, d), room(gpu(), 1, d, KvFormat::Q8_0));
+    let rope = Rope { dims: 0, inv_freq: vec![0.0], magnitude: 1.0, pairing: Pairing::Neighbours };
+    let angles = Angles::upload(gpu(), &rope, 1).unwrap();
+    let norms = HeadNorms { q: None, k: None, eps: 0.0 };
+    run(gpu(), frame(0, 1), |plan| kernels::rope_kv::rope_kv(plan, "q", &qkv, &angles, norms, kv, &q, &cache)).unwrap();
+    for (buffer, at) in [(&cache.k, 35), (&cache.v, 3)] {
+        for (i, v) in read_cache(gpu(), &cache, buffer, kv, d).iter().enumerate() {
+            assert_eq!(v.is_nan(), i / 32 == at / 32, "channel {i} is {v}, the NaN stood in {at}");
+        }
+    }
+}
+
+#[test]
 fn attention() {
     let mut table = Table::new("attention");
-    // (T, H, KV, D, position, keys of a split): one key, groups of 1 to 7, head sizes around the vector and the
+    // (T, H, KV, D, position, keys of a split, 0: as the device likes): one key, groups of 1 to 7, head sizes around the vector and the
     // maximum, several tiles of keys, several splits of which the last may be all but empty
     let shapes = [
         (1, 1, 1, 4, 0, 0),
@@ -611,6 +631,10 @@ fn attention() {
         (40, 4, 2, 80, 30, 0),
         (17, 2, 1, 256, 100, 64),
         (70, 2, 2, 128, 60, 64),
+        (3, 5, 1, 64, 510, 0),
+        (4, 6, 3, 64, 30, 32),
+        (2, 2, 1, 128, 62, 64),
+        (1, 7, 7, 64, 1757, 0),
     ];
     for (profile, gpu) in profiles() {
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
@@ -623,8 +647,10 @@ fn attention() {
                 let cache = random_cache(&gpu, &mut random, context, kv, d, format);
                 let q_floats = random.normals((t * h * d) as usize, 1.0);
                 let (q, y) = (filled(t, h * d, &q_floats), poisoned(t, h * d));
-                let keys = if split == 0 { u32::MAX } else { split };
-                let splits = Splits::of(&gpu, t, context, h, d, keys).unwrap();
+                let splits = match split {
+                    0 => Splits::new(&gpu, t, context, h, d).unwrap(),
+                    keys => Splits::of(&gpu, t, context, h, d, keys).unwrap(),
+                };
                 let sizes = (h as usize, kv as usize, d as usize);
                 let want = ops::attention(&q_floats, &cache.k, &cache.v, position as usize, sizes.0, sizes.1, sizes.2);
                 let outcome = run(&gpu, frame(position, t), |plan| {

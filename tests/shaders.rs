@@ -39,6 +39,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         let fields = attention::AttentionParams::FIELDS;
         reduces.iter().for_each(|reduce| add(&[&shared, &[reduce, "attention.wgsl"]], fields));
         add(&[&shared, &["attention_tile.wgsl"]], fields);
+        add(&[&shared, &["attention_token.wgsl"]], fields);
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
             add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
         }

@@ -4,10 +4,10 @@ use super::cache::described;
 use super::open::{ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
-use peregrine::bench::{Ceilings, median, read_bandwidth, speeds};
+use peregrine::bench::{Ceilings, median, read_bandwidth, recording, speeds};
 use peregrine::plan::{Frame, Plan};
 use peregrine::profile::{StepTime, kinds, profile_median};
-use peregrine::{Error, Session, block_on};
+use peregrine::{Error, Profile, Session, block_on};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -69,11 +69,15 @@ impl Bench {
         if let (Some(path), Some(profiled)) = (&self.trace, &profiled) {
             write_trace(path, profiled)?;
         }
+        let exact = self.run.exact; // leaves out what does not compute in f32
+        let profile = gpu.profile();
+        let in_use = Profile { int8: profile.int8 && !exact, matrix: profile.matrix.filter(|_| !exact), ..profile };
         let (prefill, decode) = (median(&measured.prefill), median(&measured.decode));
         let plan = session.plan();
         let bytes = plan.weight_bytes();
         let last = Frame { position: needed - 1, tokens: 1 };
         let dispatches = plan.dispatches(last) + session.sample_plan().dispatches(last);
+        let record_us = recording(&session) * 1e6;
         let read = decode * bytes as f64;
         let card = session.model().gpu().card();
         let first_token_ms = measured.first_token * 1e3;
@@ -85,7 +89,7 @@ impl Bench {
                 "backend": format!("{:?}", card.backend),
                 "driver": card.driver,
                 "version": env!("CARGO_PKG_VERSION"),
-                "profile_in_use": super::cache::object(gpu.profile()),
+                "profile_in_use": super::cache::object(in_use),
                 "open_ms": open_ms,
                 "device_ms": device_ms,
                 "load_ms": load_ms,
@@ -103,6 +107,7 @@ impl Bench {
                 "prefill_runs": measured.prefill,
                 "decode_runs": measured.decode,
                 "dispatches_per_token": dispatches,
+                "record_us_per_token": record_us,
                 "bytes_per_token": bytes,
                 "read_bandwidth_gbps": bandwidth / 1e9,
                 "bandwidth_fraction": read / bandwidth,
@@ -116,7 +121,7 @@ impl Bench {
         let line = |name: &str, text: String| output::line(format!("{name:<11}{text}"), 11);
         line("device", format!("{} ({:?})", card.name, card.backend))?;
         line("driver", card.driver.clone())?;
-        line("profile", described(gpu.profile()))?;
+        line("profile", described(in_use))?;
         line(
             "start",
             format!(
@@ -134,7 +139,8 @@ impl Bench {
         )?;
         line("prefill", format!("{prefill:.1} tokens/s of {} tokens ({})", self.prompt, spread(&measured.prefill)))?;
         line("decode", format!("{decode:.1} tokens/s over {} tokens ({})", self.tokens, spread(&measured.decode)))?;
-        line("a token", format!("{dispatches} dispatches, {} of weights read", output::bytes(bytes)))?;
+        let bytes = output::bytes(bytes);
+        line("a token", format!("{dispatches} dispatches, recorded in {record_us:.0} us, {bytes} of weights read"))?;
         let (read, bandwidth) = (read / 1e9, bandwidth / 1e9);
         let percent = 100.0 * read / bandwidth;
         line("bandwidth", format!("{read:.2} of the {bandwidth:.1} GB/s that this device reads ({percent:.1} %)"))?;

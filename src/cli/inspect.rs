@@ -4,6 +4,7 @@ use super::open::ModelFile;
 use super::{Failure, output};
 use clap::Args;
 use peregrine::chat::ChatTemplate;
+use peregrine::kernels::FEW_TOKENS;
 use peregrine::model::rope::RopeScaling;
 use peregrine::model::tensors::Tensors;
 use peregrine::model::{Config, Pairing};
@@ -134,12 +135,13 @@ fn memory(weights: u64, config: &Config, context: Option<u32>) -> Value {
     // As model/state.rs allots them: blocks of equal widths share theirs; one set for prefill, one for a single token.
     let widths: BTreeSet<(u32, u32, u32)> =
         blocks.map(|b| (config.q_length(b), config.kv_length(b), config.feed_forward[b])).collect();
-    // src/model/state.rs, once for a pass of many tokens and once for a pass of one; a few small buffers are left out
+    // src/model/state.rs, for a pass of many tokens, one, and few; small buffers are left out
     let (c, vocab) = (config.embedding_length as u64, config.vocab_size as u64);
     let per_token: u64 = widths.iter().map(|&(q, kv, f)| 3 * q as u64 + 2 * kv as u64 + f as u64).sum();
     let once: u64 = widths.iter().map(|&(.., f)| 2 * f as u64).sum();
-    let set = |tokens: u64| 4 * (tokens * (1 + 2 * c + per_token) + once + c + vocab);
-    let activations = set(PASS.min(context) as u64) + set(1);
+    let pass = |tokens: u32| 4 * (tokens as u64 * (1 + 2 * c + per_token) + once + c);
+    let passes = [1, FEW_TOKENS[0], FEW_TOKENS[1], PASS];
+    let activations = passes.map(|tokens| pass(tokens.min(context))).iter().sum::<u64>() + 2 * 4 * vocab;
     json!({
         "context": context,
         "weights_bytes": weights,

@@ -1,8 +1,8 @@
 //! Causal grouped-query attention over the KV cache.
 
 use super::quantize::quantize_joined;
-use super::reduce;
 use super::rope_kv::KvCache;
+use super::{few_tokens, reduce};
 use crate::error::Result;
 use crate::gpu::Gpu;
 use crate::kernel::{KernelKey, params};
@@ -26,6 +26,9 @@ params! { AttentionMergeParams { heads: u32, vectors: u32, split: u32, splits: u
 /// The largest head size that the kernels hold, in channels.
 pub const MAX_HEAD_SIZE: u32 = 256;
 
+/// The most keys of a split that attention_token.wgsl holds the scores of.
+const TOKEN_KEYS: u32 = 512;
+
 /// How the keys of a pass are shared out among workgroups.
 pub struct Splits {
     /// Keys of one workgroup.
@@ -37,13 +40,13 @@ pub struct Splits {
 }
 
 impl Splits {
-    /// For passes of up to `tokens` tokens over up to `context` keys. A pass of many tokens has workgroups enough
+    /// For passes of up to `tokens` tokens over up to `context` keys. A pass of more than few tokens has workgroups enough
     /// and is not split.
     pub fn new(gpu: &Gpu, tokens: u32, context: u32, heads: u32, head_size: u32) -> Result<Splits> {
         let keys = match gpu.profile().lanes {
-            true if tokens <= 16 => 512,
-            false if tokens <= 32 => 256,
-            _ => u32::MAX,
+            _ if tokens > few_tokens(gpu)[1] => u32::MAX,
+            true => TOKEN_KEYS,
+            false => 256,
         };
         Splits::of(gpu, tokens, context, heads, head_size, keys)
     }
@@ -89,17 +92,20 @@ pub fn attention(
     };
     let shared = [&["frame.wgsl"], cache.format.reading(), &["attend/params.wgsl"]].concat();
     let tiles = Grid { keys: splits.keys, rows_per_token: 1, ..Grid::default() };
-    let (key, grid) = if profile.lanes {
+    let fours = Grid { groups: kv_heads * group.div_ceil(4), tokens: 1, ..tiles };
+    let [shorter, longer] = few_tokens(&plan.gpu);
+    let (key, grid) = if profile.eights && plan.max_tokens <= longer && splits.keys <= TOKEN_KEYS {
+        (KernelKey::new(&[&shared, &["attention_token.wgsl"]]).with("QUERIES", group.min(4)), fours)
+    } else if profile.lanes {
         let spread = if profile.eights { "attend/subgroup8.wgsl" } else { "attend/direct.wgsl" };
-        let key = KernelKey::new(&[&shared, &[spread, "attention_lane.wgsl"]]);
+        let key = KernelKey::new(&[&shared, &[spread, "attention_lane.wgsl"]]).with("CHUNKS", head_size.div_ceil(32));
         let grid = Grid { groups: kv_heads, tokens: 8, rows_per_token: group, ..tiles };
         (key, grid)
-    } else if plan.max_tokens > 8 {
+    } else if plan.max_tokens > shorter {
         let key = KernelKey::new(&[&shared, &["attention_tile.wgsl"]]).with("CHUNKS", head_size.div_ceil(32));
         (key, Grid { groups: kv_heads, tokens: 32, rows_per_token: group, ..tiles })
     } else {
-        let key = KernelKey::new(&[&shared, &[reduce(&plan.gpu), "attention.wgsl"]]);
-        (key, Grid { groups: kv_heads * group.div_ceil(4), tokens: 1, ..tiles })
+        (KernelKey::new(&[&shared, &[reduce(&plan.gpu), "attention.wgsl"]]), fours)
     };
     let buffers =
         [("q", &q.buffer), ("k_cache", &cache.k), ("v_cache", &cache.v), ("y", &y.buffer), ("parts", &splits.parts)];

@@ -1,8 +1,8 @@
 //! y[t] = W x[t]: matvec for one token (or a few), matmul for many, each in a version for real GPUs and one for processors
 //! that emulate a GPU. What becomes of the results (stored, added to the residual stream, ..) is part of the step.
 
-use super::reduce;
 use super::rms_norm::Rows;
+use super::{few_tokens, reduce};
 use crate::error::Result;
 use crate::gpu::{Gpu, Matrix, Profile};
 use crate::kernel::{KernelKey, params};
@@ -56,23 +56,17 @@ impl Linear {
     /// The kernel for this device and at most so many tokens a pass; `exact` computes in f32 throughout.
     pub fn choose(gpu: &Gpu, tokens: u32, exact: bool) -> Linear {
         let Profile { lanes, matrix, .. } = gpu.profile();
-        match (lanes, tokens) {
-            (true, 1) => Linear::MatvecLane,
-            (true, 2) => Linear::MatmulLane(2),
-            (true, 3 | 4) => Linear::MatmulLane(4),
+        let [a, b] = few_tokens(gpu);
+        match (lanes, matrix.filter(|_| !exact)) {
+            (true, _) if tokens == 1 => Linear::MatvecLane,
+            (true, _) if tokens <= a => Linear::MatmulLane(a),
+            (true, _) if tokens <= b => Linear::MatmulLane(b),
             (true, _) => Linear::MatmulLane(8),
-            (false, 1..=8) => Linear::Matvec(tokens),
-            (false, 9..=32) => Linear::Matmul(32),
-            (false, _) => match matrix.filter(|_| !exact) {
-                Some(matrix) => Linear::MatmulMatrix(matrix),
-                None => Linear::Matmul(64),
-            },
+            (false, _) if tokens <= a => Linear::Matvec(tokens),
+            (false, _) if tokens <= b => Linear::Matmul(b),
+            (false, Some(matrix)) => Linear::MatmulMatrix(matrix),
+            (false, None) => Linear::Matmul(64),
         }
-    }
-
-    /// Passes of so many tokens at most have better kernels than longer ones.
-    pub fn few(gpu: &Gpu) -> &'static [u32] {
-        if gpu.profile().lanes { &[2, 4] } else { &[8, 32] }
     }
 
     /// The pipeline for such weights, such an x, and what is done before and after.

@@ -55,6 +55,17 @@ impl KvFormat {
     }
 }
 
+/// Passes of at most so many tokens have kernels of their own; longer ones have those of whole prompts. On real GPUs the
+/// first has matvec with a block of weights decoded once for all tokens, the second matmul in half tiles; on processors
+/// both have matmul in tiles of so many tokens.
+pub const FEW_TOKENS: [u32; 2] = [8, 32];
+pub const FEW_TOKENS_ON_LANES: [u32; 2] = [2, 4];
+
+/// [`FEW_TOKENS`] of this device.
+pub fn few_tokens(gpu: &Gpu) -> [u32; 2] {
+    if gpu.profile().lanes { FEW_TOKENS_ON_LANES } else { FEW_TOKENS }
+}
+
 /// The file that defines `group_sum` and `group_max` for this device.
 fn reduce(gpu: &Gpu) -> &'static str {
     if gpu.profile().subgroups { "reduce/subgroup.wgsl" } else { "reduce/shared.wgsl" }
