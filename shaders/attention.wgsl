@@ -1,6 +1,7 @@
 // Causal grouped-query attention: one workgroup for one token, one kv head, up to four of its query heads and a split of
 // the keys: 64 keys at a time, one a lane; then the lanes share out the channels of the values.
-// attention_tile.wgsl is the version for many tokens, attention_lane.wgsl that for processors that emulate a GPU.
+// attention_tile.wgsl is the version for many tokens, attention_lane.wgsl and attention_token.wgsl are those for
+// processors that emulate a GPU.
 
 const MAX_VECTORS: u32 = 64u; // a head of 256
 

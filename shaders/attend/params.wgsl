@@ -1,5 +1,5 @@
-// What the kernels of causal grouped-query attention take: attention, attention_tile and attention_lane. They go once over the keys
-// (online softmax), a workgroup over `split` of them; where there are more, attention_merge joins the parts.
+// What the kernels of causal grouped-query attention take: attention, attention_tile, attention_lane, attention_token. They go
+// once over the keys, a workgroup over `split` of them; where there are more, attention_merge joins the parts.
 
 const MASKED: f32 = -1e30;
 
