@@ -1,55 +1,82 @@
-//! The forward ops, one plain function each, named as the kernels are. Numbers go in and out as f32; sums are kept in
-//! f64, so that a kernel's f32 sums are measured against something better than themselves.
+//! The forward ops, one plain function each, named as the kernels are. Numbers go in and out as f32, or as f64 where
+//! gradients are checked by differences; sums are kept in f64, so that a kernel's f32 sums are measured against something
+//! better than themselves.
 //!
 //! Tensors are flat slices, last dimension fastest. T tokens, C channels, H heads, KV kv heads, D head size,
 //! F feed-forward, V vocabulary. A slice of the wrong length is a mistake of the caller and asserts.
 
 use crate::model::Rope;
 
+/// f32 or f64: what an op takes and gives.
+pub trait Number: Copy {
+    fn to_f64(self) -> f64;
+    fn of(v: f64) -> Self;
+}
+
+impl Number for f32 {
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+
+    fn of(v: f64) -> f32 {
+        v as f32
+    }
+}
+
+impl Number for f64 {
+    fn to_f64(self) -> f64 {
+        self
+    }
+
+    fn of(v: f64) -> f64 {
+        v
+    }
+}
+
 /// Row gather: the embedding of each token. table `[V, C]`, ids `[T]` -> `[T, C]`.
-pub fn embed(table: &[f32], ids: &[u32], c: usize) -> Vec<f32> {
+pub fn embed<F: Number>(table: &[F], ids: &[u32], c: usize) -> Vec<F> {
     ids.iter().flat_map(|&id| &table[id as usize * c..][..c]).copied().collect()
 }
 
 /// Each row divided by its root mean square, times the gain. x `[T, C]`, gain `[C]` -> `[T, C]`.
-pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32) -> Vec<f32> {
+pub fn rms_norm<F: Number>(x: &[F], gain: &[F], eps: f32) -> Vec<F> {
     let c = gain.len();
     assert_eq!(x.len() % c, 0, "rms_norm: x holds whole rows of {c}");
     let mut out = Vec::with_capacity(x.len());
     for row in x.chunks_exact(c) {
         let mean_square = dot(row, row) / c as f64;
         let scale = 1.0 / (mean_square + eps as f64).sqrt();
-        out.extend(row.iter().zip(gain).map(|(&x, &gain)| (x as f64 * scale * gain as f64) as f32));
+        out.extend(row.iter().zip(gain).map(|(x, gain)| F::of(x.to_f64() * scale * gain.to_f64())));
     }
     out
 }
 
 /// Every row of x with every row of w, as weights lie in GGUF. x `[T, K]`, w `[N, K]` -> `[T, N]`.
-pub fn matmul(x: &[f32], w: &[f32], t: usize, k: usize, n: usize) -> Vec<f32> {
+pub fn matmul<F: Number>(x: &[F], w: &[F], t: usize, k: usize, n: usize) -> Vec<F> {
     assert_eq!((x.len(), w.len()), (t * k, n * k), "matmul: x is [{t}, {k}], w is [{n}, {k}]");
-    let mut out = vec![0.0; t * n];
+    let mut out = vec![F::of(0.0); t * n];
     // One row of w is read once for all tokens: weights are what memory is full of.
     for (i, w_row) in w.chunks_exact(k).enumerate() {
         for (j, x_row) in x.chunks_exact(k).enumerate() {
-            out[j * n + i] = dot(x_row, w_row) as f32;
+            out[j * n + i] = F::of(dot(x_row, w_row));
         }
     }
     out
 }
 
 /// matmul for one token. x `[K]`, w `[N, K]` -> `[N]`.
-pub fn matvec(x: &[f32], w: &[f32], k: usize, n: usize) -> Vec<f32> {
+pub fn matvec<F: Number>(x: &[F], w: &[F], k: usize, n: usize) -> Vec<F> {
     matmul(x, w, 1, k, n)
 }
 
 /// x `[T, N]` + bias `[N]` on every row -> `[T, N]`.
-pub fn add_bias(x: &[f32], bias: &[f32]) -> Vec<f32> {
+pub fn add_bias<F: Number>(x: &[F], bias: &[F]) -> Vec<F> {
     assert_eq!(x.len() % bias.len(), 0, "add_bias: x holds whole rows of {}", bias.len());
-    x.iter().zip(bias.iter().cycle()).map(|(x, bias)| x + bias).collect()
+    x.iter().zip(bias.iter().cycle()).map(|(x, bias)| F::of(x.to_f64() + bias.to_f64())).collect()
 }
 
 /// Turns the pairs of every head by position times frequency. x `[T, H, D]`, positions `[T]` -> `[T, H, D]`.
-pub fn rope(x: &[f32], positions: &[u32], h: usize, d: usize, rope: &Rope) -> Vec<f32> {
+pub fn rope<F: Number>(x: &[F], positions: &[u32], h: usize, d: usize, rope: &Rope) -> Vec<F> {
     assert_eq!(x.len(), positions.len() * h * d, "rope: x is [{}, {h}, {d}]", positions.len());
     let magnitude = rope.magnitude as f64;
     let mut out = x.to_vec();
@@ -58,9 +85,9 @@ pub fn rope(x: &[f32], positions: &[u32], h: usize, d: usize, rope: &Rope) -> Ve
             let (sin, cos) = (position as f64 * inv_freq as f64).sin_cos();
             let (first, second) = rope.pair(i);
             for head in token.chunks_exact_mut(d) {
-                let (a, b) = (head[first] as f64, head[second] as f64);
-                head[first] = ((a * cos - b * sin) * magnitude) as f32;
-                head[second] = ((a * sin + b * cos) * magnitude) as f32;
+                let (a, b) = (head[first].to_f64(), head[second].to_f64());
+                head[first] = F::of((a * cos - b * sin) * magnitude);
+                head[second] = F::of((a * sin + b * cos) * magnitude);
             }
         }
     }
@@ -68,13 +95,13 @@ pub fn rope(x: &[f32], positions: &[u32], h: usize, d: usize, rope: &Rope) -> Ve
 }
 
 /// Writes the rows of new tokens into a cache, from `position` on. cache `[ctx, KV, D]`, rows `[T, KV, D]`.
-pub fn kv_store(cache: &mut [f32], rows: &[f32], position: usize, kv: usize, d: usize) {
+pub fn kv_store<F: Number>(cache: &mut [F], rows: &[F], position: usize, kv: usize, d: usize) {
     cache[position * kv * d..][..rows.len()].copy_from_slice(rows);
 }
 
 /// Causal grouped-query attention: the query at position p sees the cache's rows 0..=p, and H/KV neighbouring heads
 /// share a kv head. q `[T, H, D]`, k and v `[ctx, KV, D]`, `position` is that of q's first row -> `[T, H, D]`.
-pub fn attention(q: &[f32], k: &[f32], v: &[f32], position: usize, h: usize, kv: usize, d: usize) -> Vec<f32> {
+pub fn attention<F: Number>(q: &[F], k: &[F], v: &[F], position: usize, h: usize, kv: usize, d: usize) -> Vec<F> {
     assert_eq!(h % kv, 0, "attention: {kv} kv heads share {h} heads evenly");
     assert_eq!(q.len() % (h * d), 0, "attention: q holds whole rows of [{h}, {d}]");
     let heads_per_kv = h / kv;
@@ -89,26 +116,26 @@ pub fn attention(q: &[f32], k: &[f32], v: &[f32], position: usize, h: usize, kv:
         softmax_f64(&mut scores);
         let mut mixed = vec![0.0f64; d];
         for (j, weight) in scores.iter().enumerate() {
-            for (sum, &v) in mixed.iter_mut().zip(&v[row(j)..][..d]) {
-                *sum += weight * v as f64;
+            for (sum, v) in mixed.iter_mut().zip(&v[row(j)..][..d]) {
+                *sum += weight * v.to_f64();
             }
         }
-        out.extend(mixed.iter().map(|&sum| sum as f32));
+        out.extend(mixed.iter().map(|&sum| F::of(sum)));
     }
     out
 }
 
 /// silu(gate) * up, silu(x) = x / (1 + e^-x). gate, up `[T, F]` -> `[T, F]`.
-pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
+pub fn swiglu<F: Number>(gate: &[F], up: &[F]) -> Vec<F> {
     assert_eq!(gate.len(), up.len(), "swiglu: gate and up have one shape");
     let silu = |x: f64| x / (1.0 + (-x).exp());
-    gate.iter().zip(up).map(|(&gate, &up)| (silu(gate as f64) * up as f64) as f32).collect()
+    gate.iter().zip(up).map(|(gate, up)| F::of(silu(gate.to_f64()) * up.to_f64())).collect()
 }
 
 /// The residual: a + b, of one shape.
-pub fn add(a: &[f32], b: &[f32]) -> Vec<f32> {
+pub fn add<F: Number>(a: &[F], b: &[F]) -> Vec<F> {
     assert_eq!(a.len(), b.len(), "add: a and b have one shape");
-    a.iter().zip(b).map(|(a, b)| a + b).collect()
+    a.iter().zip(b).map(|(a, b)| F::of(a.to_f64() + b.to_f64())).collect()
 }
 
 /// Each block of 32 rounded to two signed bytes each with one scale, as floats again. x `[T, K]` -> `[T, K]`.
@@ -163,17 +190,17 @@ fn top_place(row: &[f32]) -> usize {
     best
 }
 
-fn softmax_f64(row: &mut [f64]) {
+pub(super) fn softmax_f64(row: &mut [f64]) {
     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     row.iter_mut().for_each(|x| *x = (*x - max).exp()); // minus the largest, so that exp cannot overflow
     let sum: f64 = row.iter().sum();
     row.iter_mut().for_each(|x| *x /= sum);
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f64 {
+pub(super) fn dot<F: Number>(a: &[F], b: &[F]) -> f64 {
     let mut sum = 0.0;
-    for (&a, &b) in a.iter().zip(b) {
-        sum += a as f64 * b as f64;
+    for (a, b) in a.iter().zip(b) {
+        sum += a.to_f64() * b.to_f64();
     }
     sum
 }
