@@ -25,7 +25,7 @@ pub struct StepDifference {
 /// Runs one pass over `tokens` on a new session and on the reference; gives every step that both have, in order.
 /// The session should be an exact one, and the tokens no more than one chunk.
 pub async fn compare(session: &mut Session, gguf: &Gguf, tokens: &[u32]) -> Result<Vec<StepDifference>> {
-    let mut reference = ReferenceModel::from_gguf(gguf)?;
+    let mut reference = ReferenceModel::<f32>::from_gguf(gguf)?;
     let mut wanted: HashMap<String, Vec<f32>> = HashMap::new();
     reference.append_traced(tokens, &mut |label, values| {
         wanted.insert(label.into(), values.to_vec());

@@ -1,11 +1,14 @@
-//! The backward ops of the reference against differences: each gradient must tell how a random weighing of the results
+//! The backward ops of the reference, and whole models made of them, against differences: each gradient must tell how a random weighing of the results
 //! changes with every input, in f64, where a difference is exact to some nine digits.
 
 mod common;
 
+use common::tiny::TinyModel;
 use common::{Random, Table};
-use peregrine::model::{Pairing, Rope};
-use peregrine::reference::{backward, ops};
+use peregrine::formats::Format;
+use peregrine::model::{Architecture, Pairing, Rope};
+use peregrine::reference::gradients::Sequence;
+use peregrine::reference::{ReferenceModel, backward, ops};
 
 /// Inputs and gradients of an op, each flat.
 type Tensors = Vec<Vec<f64>>;
@@ -178,4 +181,92 @@ fn cross_entropy() {
     assert_eq!(dlogits[4..8], [0.0; 4]);
     // logits that are far apart stay finite
     assert_eq!(backward::cross_entropy(&[1e4f64, -1e4], &[1], 2), [2e4]);
+}
+
+/// A whole model's gradients against differences of its loss: two ragged sequences, some labels ignored.
+fn check_model(tiny: &TinyModel, table: &mut Table, row: &str) {
+    let gguf = tiny.gguf();
+    let mut model = ReferenceModel::<f64>::from_gguf(&gguf).expect("a valid model");
+    let mut random = Random::new(11);
+    let batch = [6, 4].map(|t| {
+        let ids = random.ids(t, tiny.vocab);
+        let mut labels = random.ids(t, tiny.vocab);
+        labels[1] = backward::IGNORED;
+        Sequence { ids, labels }
+    });
+    let gradients = model.gradients(&batch).expect("gradients");
+    let trained = |name: &&str| *name != "rope_freqs.weight";
+    let names: Vec<&str> = gguf.tensors().iter().map(|tensor| tensor.name.as_str()).filter(trained).collect();
+    assert_eq!(gradients.len(), names.len());
+    for name in names {
+        let gradient = &gradients[name];
+        let size = gradient.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        // the largest and some others
+        let largest = gradient.iter().position(|g| g.abs() == size).expect("an element");
+        let others = (0..gradient.len()).step_by(gradient.len().div_ceil(3));
+        let outcome = others.chain([largest]).try_for_each(|i| {
+            let step = 1e-4;
+            let mut moved = |by: f64| {
+                model.weight_mut(name).expect("a tensor")[i] += by;
+                let loss = model.loss(&batch).expect("a loss");
+                model.weight_mut(name).expect("a tensor")[i] -= by;
+                loss
+            };
+            let want = (moved(step) - moved(-step)) / (2.0 * step);
+            if (gradient[i] - want).abs() <= 1e-6 * size {
+                return Ok(());
+            }
+            Err(format!("element {i}: {} where differences give {want}", gradient[i]))
+        });
+        let outcome = if size == 0.0 { Err("zero throughout".into()) } else { outcome };
+        table.row(&format!("{row}: {name}"), outcome);
+    }
+}
+
+#[test]
+fn whole_models() {
+    let mut table = Table::new("gradients");
+    for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+        for tied in [true, false] {
+            let tiny = TinyModel {
+                tied,
+                other_bias: architecture == Architecture::Qwen2 && tied,
+                rope_freqs: (architecture == Architecture::Llama && tied).then(|| vec![1.0, 2.0, 4.0, 1.0, 1.5, 3.0]),
+                ..TinyModel::new(architecture, Format::F32, 3)
+            };
+            check_model(&tiny, &mut table, &format!("{} tied {tied}", architecture.name()));
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn a_vocabulary_above_65536() {
+    let mut table = Table::new("gradients");
+    let tiny = TinyModel {
+        blocks: 1,
+        embedding: 8,
+        heads: 2,
+        kv_heads: 1,
+        head_size: 4,
+        feed_forward: 12,
+        vocab: 70_001,
+        ..TinyModel::new(Architecture::Llama, Format::F32, 3)
+    };
+    check_model(&tiny, &mut table, "llama");
+    table.finish();
+}
+
+#[test]
+fn a_bad_batch_is_refused() {
+    let mut model =
+        ReferenceModel::<f32>::from_gguf(&TinyModel::new(Architecture::Llama, Format::F32, 1).gguf()).unwrap();
+    let mut told = |ids: &[u32], labels: &[u32]| {
+        let batch = [Sequence { ids: ids.to_vec(), labels: labels.to_vec() }];
+        model.loss(&batch).expect_err("a bad batch").to_string()
+    };
+    assert!(told(&[1, 2], &[1]).contains("one for each of 2 tokens"));
+    assert!(told(&[1, 2], &[1, 203]).contains("below the vocabulary's 203"));
+    assert!(told(&[1], &[backward::IGNORED]).contains("not ignored"));
+    assert!(told(&[203], &[1]).contains("below the vocabulary's 203"));
 }

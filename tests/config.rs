@@ -312,7 +312,7 @@ fn damaged_headers() {
     for _ in 0..1000 {
         let mut damaged = file.clone();
         damaged[random.below(header as u32) as usize] = [0, 1, 2, 3, 127, 255][random.below(6) as usize];
-        match Gguf::from_bytes(damaged).and_then(|gguf| ReferenceModel::from_gguf(&gguf)) {
+        match Gguf::from_bytes(damaged).and_then(|gguf| ReferenceModel::<f32>::from_gguf(&gguf)) {
             Ok(mut model) => {
                 model.append(&[1, 2]).expect("good ids");
                 ran += 1;

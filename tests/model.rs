@@ -141,7 +141,7 @@ fn lighter_paths_stay_close_on_smollm2() {
 }
 
 fn reference_logits(gguf: &Gguf, ids: &[u32]) -> Vec<f32> {
-    ReferenceModel::from_gguf(gguf).and_then(|mut model| model.append(ids)).unwrap()
+    ReferenceModel::<f32>::from_gguf(gguf).and_then(|mut model| model.append(ids)).unwrap()
 }
 
 /// Logits are close to 1 in size, so relative means relative to the largest of the row.

@@ -25,7 +25,7 @@ impl Engine for ReferenceModel {
 }
 
 fn load(path: &Path) -> Result<Box<dyn Engine>, String> {
-    let model = Gguf::open(path).and_then(|gguf| ReferenceModel::from_gguf(&gguf));
+    let model = Gguf::open(path).and_then(|gguf| ReferenceModel::<f32>::from_gguf(&gguf));
     Ok(Box::new(model.map_err(|error| chain(&error))?))
 }
 
@@ -82,7 +82,7 @@ fn tiny(architecture: Architecture) -> TinyModel {
 }
 
 fn reference(model: &TinyModel) -> ReferenceModel {
-    ReferenceModel::from_gguf(&model.gguf()).expect("a valid model")
+    ReferenceModel::<f32>::from_gguf(&model.gguf()).expect("a valid model")
 }
 
 /// The logits after every token of a new sequence.
@@ -131,8 +131,10 @@ fn a_tied_head_is_the_embedding() {
     let mut tensors = tied.tensors();
     tensors.push(TinyTensor { name: "output.weight".into(), ..tensors[0].clone() });
     let ids = [5, 0, 202, 17];
-    let own =
-        ReferenceModel::from_gguf(&tied.gguf_of(&tensors)).expect("a valid model").append(&ids).expect("good ids");
+    let own = ReferenceModel::<f32>::from_gguf(&tied.gguf_of(&tensors))
+        .expect("a valid model")
+        .append(&ids)
+        .expect("good ids");
     assert_close("own head", &own, &logits(&tied, &ids), 0.0, 0.0);
 }
 
@@ -147,7 +149,7 @@ fn blocks_of_different_widths() {
         (model.tensors(), TinyModel { heads: 4, kv_heads: 4, feed_forward: 52, ..model.clone() });
     tensors.retain(|tensor| !tensor.name.starts_with("blk.1."));
     tensors.extend(narrow.tensors().into_iter().filter(|tensor| tensor.name.starts_with("blk.1.")));
-    let mut model = ReferenceModel::from_gguf(&model.gguf_of(&tensors)).expect("a valid model");
+    let mut model = ReferenceModel::<f32>::from_gguf(&model.gguf_of(&tensors)).expect("a valid model");
     let logits = model.append(&[1, 2, 3]).expect("good ids");
     assert!(logits.len() == 3 * 203 && logits.iter().all(|logit| logit.is_finite()));
 }

@@ -2,6 +2,7 @@
 //! text to read first.
 
 pub mod backward;
+pub mod gradients;
 pub mod model;
 pub mod ops;
 

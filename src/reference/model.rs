@@ -1,7 +1,7 @@
-//! A whole model on the CPU in f32: what the GPU must compute, written so that it can be read beside the paper.
-//! Weights are decoded to f32 once; nothing is fused, cached or skipped beyond the KV cache.
+//! A whole model on the CPU, in f32 or f64: what the GPU must compute, written so that it can be read beside the paper.
+//! Weights are decoded once; nothing is fused, cached or skipped beyond the KV cache.
 
-use super::ops;
+use super::ops::{self, Number};
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
 use crate::model::tensors::Tensors;
@@ -9,33 +9,37 @@ use crate::model::{Config, Rope};
 use std::collections::HashMap;
 
 /// Config, weights and state of one sequence. Dims as in [`Config`], and T tokens of one call.
-pub struct ReferenceModel {
-    config: Config,
-    rope: Rope,
-    weights: HashMap<String, Weight>, // by GGUF's name
-    keys: Vec<Vec<f32>>,              // for each block [position, KV, D]
-    values: Vec<Vec<f32>>,            // for each block [position, KV, D]
+pub struct ReferenceModel<F = f32> {
+    pub(super) config: Config,
+    pub(super) rope: Rope,
+    pub(super) weights: HashMap<String, Weight<F>>, // by GGUF's name
+    keys: Vec<Vec<F>>,                              // for each block [position, KV, D]
+    values: Vec<Vec<F>>,                            // for each block [position, KV, D]
     position: usize,
 }
 
 /// A tensor, rows one after another.
-struct Weight {
-    values: Vec<f32>,
-    row_length: usize,
+pub(super) struct Weight<F> {
+    pub values: Vec<F>,
+    pub row_length: usize,
 }
 
-impl ReferenceModel {
-    /// Decodes all weights: 4 bytes for each, so this is for models of some hundred million at most.
+impl<F: Number> ReferenceModel<F> {
+    /// Decodes all weights: 4 or 8 bytes for each, so this is for models of some hundred million at most.
     /// The errors are those of [`Config::from_gguf`] and [`Tensors::find`].
-    pub fn from_gguf(gguf: &Gguf) -> Result<ReferenceModel> {
+    pub fn from_gguf(gguf: &Gguf) -> Result<ReferenceModel<F>> {
         let config = Config::from_gguf(gguf)?;
-        let mut weights = HashMap::new();
+        let (mut weights, mut rope_factors) = (HashMap::new(), None);
         for tensor in Tensors::find(gguf, &config)?.found {
             let mut values = vec![0.0; tensor.info.count() as usize];
             tensor.format.decode(gguf.data(tensor.info), &mut values);
+            if tensor.slot.name == "rope_freqs.weight" {
+                rope_factors = Some(values.clone());
+            }
+            let values = values.into_iter().map(|v| F::of(v as f64)).collect();
             weights.insert(tensor.slot.name, Weight { values, row_length: tensor.slot.shape[0] as usize });
         }
-        let rope = Rope::new(&config.rope, weights.get("rope_freqs.weight").map(|w: &Weight| w.values.as_slice()))?;
+        let rope = Rope::new(&config.rope, rope_factors.as_deref())?;
         let blocks = config.block_count as usize;
         Ok(ReferenceModel {
             config,
@@ -63,13 +67,13 @@ impl ReferenceModel {
 
     /// Appends tokens and gives the logits after each of them. ids `[T]` -> `[T, V]`.
     /// An id outside the vocabulary is [`Error::Argument`].
-    pub fn append(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+    pub fn append(&mut self, ids: &[u32]) -> Result<Vec<F>> {
         self.append_traced(ids, &mut |_, _| {})
     }
 
     /// [`append`](ReferenceModel::append) that hands out every intermediate `[T, ..]` under the label that its step has
     /// in a [`Plan`](crate::plan::Plan): "blk.0.attn_q".
-    pub fn append_traced(&mut self, ids: &[u32], trace: &mut dyn FnMut(&str, &[f32])) -> Result<Vec<f32>> {
+    pub fn append_traced(&mut self, ids: &[u32], trace: &mut dyn FnMut(&str, &[F])) -> Result<Vec<F>> {
         if let Some(id) = ids.iter().find(|&&id| id >= self.config.vocab_size) {
             let expected = format!("an id below the vocabulary's {}", self.config.vocab_size);
             return Err(Error::Argument { what: "token id".into(), expected, got: id.to_string() });
@@ -94,10 +98,10 @@ impl ReferenceModel {
     }
 
     /// One transformer block. x `[T, C]` -> `[T, C]`.
-    fn block(&mut self, i: usize, x: Vec<f32>, positions: &[u32], trace: &mut dyn FnMut(&str, &[f32])) -> Vec<f32> {
+    fn block(&mut self, i: usize, x: Vec<F>, positions: &[u32], trace: &mut dyn FnMut(&str, &[F])) -> Vec<F> {
         let (h, kv) = (self.config.heads[i] as usize, self.config.kv_heads[i] as usize);
         let (d, eps) = (self.config.head_size as usize, self.config.rms_eps);
-        let mut step = |name: &str, values: Vec<f32>| {
+        let mut step = |name: &str, values: Vec<F>| {
             trace(name, &values);
             values
         };
@@ -119,8 +123,8 @@ impl ReferenceModel {
 
         let (keys, values) = (&mut self.keys[i], &mut self.values[i]);
         let rows = self.position + positions.len();
-        keys.resize(rows * kv * d, 0.0);
-        values.resize(rows * kv * d, 0.0);
+        keys.resize(rows * kv * d, F::of(0.0));
+        values.resize(rows * kv * d, F::of(0.0));
         ops::kv_store(keys, &k, self.position, kv, d);
         ops::kv_store(values, &v, self.position, kv, d);
 
@@ -139,13 +143,7 @@ impl ReferenceModel {
     }
 
     /// x times the block's weight of this name, plus its bias if it has one. x `[T, K]` -> `[T, N]`.
-    fn linear(
-        &self,
-        block: usize,
-        name: &str,
-        x: &[f32],
-        step: &mut impl FnMut(&str, Vec<f32>) -> Vec<f32>,
-    ) -> Vec<f32> {
+    fn linear(&self, block: usize, name: &str, x: &[F], step: &mut impl FnMut(&str, Vec<F>) -> Vec<F>) -> Vec<F> {
         let weight = &self.weights[&format!("blk.{block}.{name}.weight")]; // [N, K]
         let (k, n) = (weight.row_length, weight.values.len() / weight.row_length);
         let y = step(name, ops::matmul(x, &weight.values, x.len() / k, k, n));
@@ -155,22 +153,27 @@ impl ReferenceModel {
         }
     }
 
+    /// A tensor's numbers, to change them; None if the model has no such tensor.
+    pub fn weight_mut(&mut self, name: &str) -> Option<&mut [F]> {
+        Some(&mut self.weights.get_mut(name)?.values)
+    }
+
     fn has(&self, block: usize, name: &str) -> bool {
         self.weights.contains_key(&format!("blk.{block}.{name}"))
     }
 
-    fn block_weight(&self, block: usize, name: &str) -> &[f32] {
+    fn block_weight(&self, block: usize, name: &str) -> &[F] {
         self.weight(&format!("blk.{block}.{name}.weight"))
     }
 
     /// A tensor that is there: Tensors::find has checked it.
-    fn weight(&self, name: &str) -> &[f32] {
+    pub(super) fn weight(&self, name: &str) -> &[F] {
         &self.weights[name].values
     }
 }
 
 /// Rows `[T, A]`, `[T, B]`, .. -> `[T, A + B + ..]`.
-fn side_by_side(parts: &[&[f32]], tokens: usize) -> Vec<f32> {
-    let row = |t: usize, part: &&[f32]| part.chunks_exact(part.len() / tokens).nth(t).unwrap_or_default().to_vec();
+fn side_by_side<F: Number>(parts: &[&[F]], tokens: usize) -> Vec<F> {
+    let row = |t: usize, part: &&[F]| part.chunks_exact(part.len() / tokens).nth(t).unwrap_or_default().to_vec();
     (0..tokens).flat_map(|t| parts.iter().flat_map(move |part| row(t, part))).collect()
 }
