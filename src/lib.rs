@@ -81,6 +81,7 @@ pub mod weight;
 pub mod chat;
 #[cfg(feature = "tokenizer")]
 pub mod tokenizer;
+pub mod train;
 #[cfg(all(target_arch = "wasm32", feature = "tokenizer", feature = "chat"))]
 pub mod web;
 

@@ -5,5 +5,6 @@ pub mod backward;
 pub mod gradients;
 pub mod model;
 pub mod ops;
+pub mod optimizer;
 
 pub use model::ReferenceModel;
