@@ -20,7 +20,10 @@ pub fn embed_backward<F: Number>(dy: &[F], ids: &[u32], v: usize, c: usize) -> V
 /// dx = (gain dy - n mean(gain dy n)) / r, dgain = the sum over tokens of dy n.
 pub fn rms_norm_backward<F: Number>(x: &[F], gain: &[F], eps: f32, dy: &[F]) -> (Vec<F>, Vec<F>) {
     let c = gain.len();
-    assert!(x.len() == dy.len() && x.len() % c == 0, "rms_norm_backward: x and dy hold the same whole rows of {c}");
+    assert!(
+        x.len() == dy.len() && x.len().is_multiple_of(c),
+        "rms_norm_backward: x and dy hold the same whole rows of {c}"
+    );
     let (mut dx, mut dgain) = (Vec::with_capacity(x.len()), vec![0.0; c]);
     for (row, dy) in x.chunks_exact(c).zip(dy.chunks_exact(c)) {
         let scale = 1.0 / (dot(row, row) / c as f64 + eps as f64).sqrt();

@@ -90,9 +90,13 @@ impl<F: Number> ReferenceModel<F> {
         let dlogits = cross_entropy_backward(kept.get("logits"), labels, v, &vec![share; t]); // [T, V]
         add_gradient(gradients, output, matmul_dw(&dlogits, kept.get("output_norm"), t, c, v));
         let dnormed = matmul_dx(&dlogits, self.weight(output), t, c, v); // [T, C]
-        let mut dx =
-            self.norm_backward("output_norm.weight", self.into_block(kept, self.blocks()), &dnormed, gradients);
-        for block in (0..self.blocks()).rev() {
+        let mut dx = self.norm_backward(
+            "output_norm.weight",
+            self.block_input(kept, self.config.block_count as usize),
+            &dnormed,
+            gradients,
+        );
+        for block in (0..self.config.block_count as usize).rev() {
             dx = self.block_backward(block, kept, dx, gradients);
         }
         add_gradient(gradients, "token_embd.weight", embed_backward(&dx, ids, v, c));
@@ -133,20 +137,16 @@ impl<F: Number> ReferenceModel<F> {
             &self.linear_backward(i, "attn_k", at("attn_norm"), &dk, gradients),
         );
         let dnormed = ops::add(&dqk, &self.linear_backward(i, "attn_v", at("attn_norm"), &dv, gradients)); // [T, C]
-        let dbranch = self.norm_backward(&weight("attn_norm"), self.into_block(kept, i), &dnormed, gradients);
+        let dbranch = self.norm_backward(&weight("attn_norm"), self.block_input(kept, i), &dnormed, gradients);
         ops::add(&dy, &dbranch)
     }
 
     /// The residual stream as it goes into a block, or out of the last. `[T, C]`
-    fn into_block<'a>(&self, kept: &'a Kept<F>, block: usize) -> &'a [F] {
+    fn block_input<'a>(&self, kept: &'a Kept<F>, block: usize) -> &'a [F] {
         match block {
             0 => kept.get("embed"),
             _ => kept.get(&format!("blk.{}.ffn_residual", block - 1)),
         }
-    }
-
-    fn blocks(&self) -> usize {
-        self.config.block_count as usize
     }
 
     /// The gradients of a norm's gain (kept) and of x (given).
