@@ -559,13 +559,15 @@ fn inspect_devices_bench_and_debug() {
     assert_eq!((kv(&card), kv(&longer)), (2 * 6 * 64 * 512 * 2, 2 * 6 * 64 * 1024 * 2), "6 blocks, 2 kv heads of 32");
     let built_in = text(&run(&["inspect"]).stdout);
     assert!(built_in.contains("vocabulary      2048") && !built_in.contains('\u{1b}'), "{built_in}");
-    // the activations are reckoned as the engine allots them: one set for a pass of 512 tokens, one for a token
+    // the activations are reckoned as the engine allots them: sets for passes of 512 tokens, one, and few, of which the
+    // last two share logits with another
     let gpu = common::gpu::gpu();
     let gguf = peregrine::Gguf::open(&tales).unwrap();
     let model = peregrine::block_on(peregrine::Model::load(gpu, &gguf, |_, _| {})).unwrap();
-    let allotted: u64 = [512, 1].iter().map(|&tokens| activation_bytes(gpu, &model, tokens)).sum();
+    let sets = [512, 1].into_iter().chain(peregrine::kernels::FEW_TOKENS);
+    let allotted = sets.map(|tokens| activation_bytes(gpu, &model, tokens)).sum::<u64>() - 2 * 2048 * 4;
     let reckoned = card["memory"]["activations_bytes"].as_u64().unwrap();
-    assert!(reckoned.abs_diff(allotted) < 64, "{reckoned} reckoned, {allotted} allotted"); // small buffers are padded
+    assert!(reckoned.abs_diff(allotted) < 128, "{reckoned} reckoned, {allotted} allotted"); // small buffers are padded
 
     let devices = json_of(&["devices", "--json"]).unwrap();
     assert_eq!(devices.as_array().unwrap().iter().filter(|d| d["chosen"] == true).count(), 1);
