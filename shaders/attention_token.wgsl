@@ -3,7 +3,7 @@
 // of 32 channels a lane adds up four. So all lanes are busy where attention_lane, whose lanes have a query each, leaves
 // most without one. What all lanes want, one has and hands round. attention.wgsl is the version for real GPUs.
 
-const KEYS: u32 = 512u;     // of a split, at most
+const KEYS: u32 = 512u;     // of a split, at most: TOKEN_KEYS of src/kernels/attention.rs
 override QUERIES: u32 = 4u; // query heads of a workgroup
 
 struct Lane {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ids, json, numbers, skipped};
+use common::{ids, json, numbers};
 use peregrine::Gguf;
 use peregrine::reference::ReferenceModel;
 use peregrine::reference::backward::{IGNORED, matmul_dw, matmul_dx};
@@ -25,11 +25,8 @@ struct Run {
     a: BTreeMap<String, Vec<f64>>,
 }
 
-fn run(name: &str) -> Option<Run> {
-    let Some(mut runs) = json("training/curves.json") else {
-        skipped("training/curves.json");
-        return None;
-    };
+fn run(name: &str) -> Run {
+    let mut runs = json("training/curves.json").expect("tests/data is part of the repository");
     let run = runs[name].take();
     let path = common::data(&format!("training/{}", run["model"].as_str().unwrap())).expect("the model of the run");
     let gguf = Gguf::open(&path).expect("a valid model");
@@ -43,7 +40,7 @@ fn run(name: &str) -> Option<Run> {
         least: 0.1,
     };
     let a = run["a"].as_object().into_iter().flatten();
-    Some(Run {
+    Run {
         model: ReferenceModel::from_gguf(&gguf).expect("a valid model"),
         tensors: gguf.tensors().iter().map(|tensor| tensor.name.clone()).collect(),
         settings,
@@ -51,7 +48,7 @@ fn run(name: &str) -> Option<Run> {
         batches,
         losses: list(&run["losses"], number),
         a: a.map(|(name, a)| (name.clone(), numbers(a).into_iter().map(f64::from).collect())).collect(),
-    })
+    }
 }
 
 fn list<T>(value: &Value, each: impl Fn(&Value) -> T) -> Vec<T> {
@@ -88,7 +85,7 @@ impl Run {
 
 /// All weights of the model.
 fn train_whole(name: &str) {
-    let Some(mut run) = run(name) else { return };
+    let mut run = run(name);
     let mut moments: BTreeMap<String, Moments> = BTreeMap::new();
     assert!(run.losses.last() < run.losses.first(), "the run learned something");
     for step in 0..run.batches.len() {
@@ -129,7 +126,7 @@ struct Adapted {
 
 #[test]
 fn lora_follows_jax() {
-    let Some(mut run) = run("lora") else { return };
+    let mut run = run("lora");
     let rank = run.settings["rank"].as_u64().unwrap() as usize;
     let scale = number(&run.settings["alpha"]) / rank as f64;
     let mut adapted: Vec<Adapted> = std::mem::take(&mut run.a)
