@@ -6,8 +6,10 @@ use crate::error::Result;
 use crate::files;
 use crate::gguf::Gguf;
 use crate::gpu::{Gpu, Profile};
+use crate::kernel::KernelKey;
 use crate::model::Model;
 use crate::session::SessionOptions;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Measurements of a profile, of which the median counts. In each round every profile has its turn, so that what slows
@@ -20,7 +22,7 @@ const FEW: u32 = 64;
 /// The request that should take the least time: tokens of its prompt and of its answer.
 const REQUEST: (f64, f64) = (512.0, 128.0);
 /// Another profile than the device's own must save this share of the time: less may be chance.
-const GAIN: f64 = 0.03;
+const GAIN: f64 = 0.05;
 
 /// A profile and how fast it is.
 #[derive(Debug, Clone)]
@@ -55,26 +57,27 @@ pub async fn tune(model: &Model, options: &SessionOptions, budget: Duration) -> 
     let deadline = Instant::now() + budget;
     let longest = model.config().context_length.saturating_sub(DECODED + 2).max(1);
     let (few, own) = (FEW.min(longest), model.gpu().profile());
-    let profiles = candidates(model.gpu());
+    let profiles = unlike(model, options, candidates(model.gpu()))?;
 
     let mut first = Runs::new(own);
     first.measure(model, options, few).await?;
     let whole = own.chunk.min(longest);
     let all = first.prefill[0] * whole as f64 * (ROUNDS * profiles.len()) as f64;
     let prompt = if all < budget.as_secs_f64() / 2.0 { whole } else { few };
-    let mut trials = contest(model, options, &profiles, prompt, deadline).await?;
-    let mut best = fastest(&trials);
+    let all = contest(model, options, &profiles, prompt, deadline).await?;
+    let mut best = fastest(&all);
+    let mut trials: Vec<Trial> = all.iter().map(|runs| runs.trial(prompt)).collect();
 
-    let Trial { profile, prefill, decode, .. } = trials[best];
+    let Trial { profile, prefill, .. } = trials[best];
     let prompt = (2 * own.chunk).min(longest);
     let pass = Duration::from_secs_f64(prompt as f64 / prefill);
     if Instant::now() + 4 * pass < deadline {
         let chunks = [own.chunk, own.chunk / 2, 2 * own.chunk];
         let profiles = chunks.map(|chunk| Profile { chunk, ..profile });
         let mut chunked = contest(model, options, &profiles, prompt, deadline - pass).await?;
-        chunked.iter_mut().for_each(|trial| trial.decode = decode); // which has no chunks
+        chunked.iter_mut().for_each(|runs| runs.decode = vec![median(&all[best].decode); runs.decode.len()]); // no chunks
         best = trials.len() + fastest(&chunked);
-        trials.extend(chunked);
+        trials.extend(chunked.iter().map(|runs| runs.trial(prompt)));
     }
     Ok(Tuning { trials, best })
 }
@@ -101,6 +104,20 @@ pub fn candidates(gpu: &Gpu) -> Vec<Profile> {
     unlike
 }
 
+/// Without those that run this model by the same kernels as one before: a profile for formats that it lacks, say.
+fn unlike(model: &Model, options: &SessionOptions, profiles: Vec<Profile>) -> Result<Vec<Profile>> {
+    let mut unlike: Vec<(Profile, HashSet<KernelKey>)> = Vec::new();
+    for profile in profiles {
+        let outline = model.with_profile(profile).outline();
+        outline.session(options)?;
+        let kernels: HashSet<KernelKey> = outline.gpu().kernel_keys().into_iter().collect();
+        if !unlike.iter().any(|(_, known)| *known == kernels) {
+            unlike.push((profile, kernels));
+        }
+    }
+    Ok(unlike.into_iter().map(|(profile, _)| profile).collect())
+}
+
 /// The shapes and formats of a model's matrices, as one number: models that agree in it are tuned alike.
 pub fn shapes(gguf: &Gguf) -> u64 {
     let matrices = gguf.tensors().iter().filter(|tensor| tensor.shape.len() > 1);
@@ -120,6 +137,11 @@ struct Runs {
 impl Runs {
     fn new(profile: Profile) -> Runs {
         Runs { profile, prefill: Vec::new(), decode: Vec::new() }
+    }
+
+    fn trial(&self, prompt: u32) -> Trial {
+        let speed = |seconds: &[f64]| 1.0 / median(seconds);
+        Trial { profile: self.profile, prompt, prefill: speed(&self.prefill), decode: speed(&self.decode) }
     }
 
     async fn measure(&mut self, model: &Model, options: &SessionOptions, prompt: u32) -> Result<()> {
@@ -153,7 +175,7 @@ async fn contest(
     profiles: &[Profile],
     prompt: u32,
     deadline: Instant,
-) -> Result<Vec<Trial>> {
+) -> Result<Vec<Runs>> {
     let mut all: Vec<Runs> = profiles.iter().copied().map(Runs::new).collect();
     for turn in 0..ROUNDS * all.len() {
         if turn > 0 && Instant::now() > deadline {
@@ -162,20 +184,20 @@ async fn contest(
         let at = turn % all.len();
         all[at].measure(model, options, prompt).await?;
     }
-    let speed = |seconds: &[f64]| 1.0 / median(seconds);
-    let measured = all.iter().filter(|runs| !runs.decode.is_empty());
-    let trial = |runs: &Runs| Trial {
-        profile: runs.profile,
-        prompt,
-        prefill: speed(&runs.prefill),
-        decode: speed(&runs.decode),
-    };
-    Ok(measured.map(trial).collect())
+    Ok(all.into_iter().filter(|runs| !runs.decode.is_empty()).collect())
 }
 
-/// The index of the one that is fastest at the usual request; the first one's, if none is clearly faster.
-fn fastest(trials: &[Trial]) -> usize {
-    let seconds = |trial: &Trial| REQUEST.0 / trial.prefill + REQUEST.1 / trial.decode;
-    let best = (0..trials.len()).min_by(|&a, &b| seconds(&trials[a]).total_cmp(&seconds(&trials[b]))).unwrap_or(0);
-    if seconds(&trials[best]) < (1.0 - GAIN) * seconds(&trials[0]) { best } else { 0 }
+/// The index of the one that is fastest at the usual request; the first one's, if none is clearly faster: on the whole,
+/// and in every round that both had.
+fn fastest(all: &[Runs]) -> usize {
+    let rounds = |runs: &Runs| -> Vec<f64> {
+        runs.prefill.iter().zip(&runs.decode).map(|(p, d)| REQUEST.0 * p + REQUEST.1 * d).collect()
+    };
+    let own = rounds(&all[0]);
+    let clearly_faster = |runs: &Runs| {
+        let these = rounds(runs);
+        median(&these) < (1.0 - GAIN) * median(&own) && these.iter().zip(&own).all(|(this, own)| this < own)
+    };
+    let seconds = |i: &usize| median(&rounds(&all[*i]));
+    (0..all.len()).filter(|&i| clearly_faster(&all[i])).min_by(|a, b| seconds(a).total_cmp(&seconds(b))).unwrap_or(0)
 }

@@ -1,15 +1,17 @@
 //! `bench`: tokens a second of a model on this machine, beside what the device could read.
 
 use super::cache::described;
-use super::open::{ModelFile, RunArgs};
+use super::open::{Context, ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::bench::{Ceilings, median, read_bandwidth, recording, speeds};
 use peregrine::plan::{Frame, Plan};
 use peregrine::profile::{StepTime, kinds, profile_median};
-use peregrine::{Error, Profile, Session, block_on};
+use peregrine::{Profile, Session, block_on};
 use serde_json::json;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[derive(Args)]
@@ -17,13 +19,13 @@ pub struct Bench {
     /// A GGUF file; without it, the model that is built in
     model: Option<PathBuf>,
     /// Tokens of the prompt
-    #[arg(short = 'p', long, value_name = "N", default_value_t = 128)]
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     prompt: u32,
     /// Tokens to decode
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
     /// Measured runs, after one that warms up
-    #[arg(short, long, value_name = "N", default_value_t = 3)]
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Tell where the time goes, by the GPU's own clock: the steps that lose the most first
     #[arg(long)]
@@ -41,15 +43,12 @@ pub struct Bench {
 impl Bench {
     pub fn run(mut self) -> Result<(), Failure> {
         let needed = self.prompt.saturating_add(self.tokens);
-        if self.prompt == 0 || self.tokens == 0 || self.runs == 0 {
-            let expected = "at least 1 each".into();
-            return Err(Error::Argument { what: "-p, -n and --runs".into(), expected, got: "0".into() }.into());
-        }
+        let trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let mut start = Instant::now();
         let mut lap = || std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64() * 1e3;
         let file = ModelFile::open_model(self.model.as_deref())?;
         let open_ms = lap();
-        self.run.ctx.get_or_insert(needed.max(512));
+        self.run.make_room(needed, 512, file.config()?.context_length)?;
         let gpu = self.run.gpu()?;
         let device_ms = lap();
         let model = file.model(gpu, &self.run)?;
@@ -66,9 +65,10 @@ impl Bench {
             Some(profiled) => profiled.ceilings.read,
             None => block_on(read_bandwidth(gpu))?,
         };
-        if let (Some(path), Some(profiled)) = (&self.trace, &profiled) {
-            write_trace(path, profiled)?;
-        }
+        let traced = match (trace, &profiled) {
+            (Some(trace), Some(profiled)) => trace.write(profiled),
+            _ => Ok(()),
+        };
         let exact = self.run.exact; // leaves out what does not compute in f32
         let profile = gpu.profile();
         let in_use = Profile { int8: profile.int8 && !exact, matrix: profile.matrix.filter(|_| !exact), ..profile };
@@ -84,7 +84,7 @@ impl Bench {
         let start_ms = open_ms + device_ms + load_ms + session_ms + first_token_ms;
         let upload_gbps = model.weights().bytes() as f64 / times.upload / 1e9;
         if self.json {
-            return Ok(output::json(&json!({
+            output::json(&json!({
                 "device": card.name,
                 "backend": format!("{:?}", card.backend),
                 "driver": card.driver,
@@ -112,7 +112,8 @@ impl Bench {
                 "read_bandwidth_gbps": bandwidth / 1e9,
                 "bandwidth_fraction": read / bandwidth,
                 "profile": profiled.as_ref().map(Profiled::json),
-            }))?);
+            }))?;
+            return traced;
         }
         let spread = |runs: &[f64]| {
             let (low, high) = runs.iter().fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(*v), high.max(*v)));
@@ -144,7 +145,10 @@ impl Bench {
         let (read, bandwidth) = (read / 1e9, bandwidth / 1e9);
         let percent = 100.0 * read / bandwidth;
         line("bandwidth", format!("{read:.2} of the {bandwidth:.1} GB/s that this device reads ({percent:.1} %)"))?;
-        profiled.map_or(Ok(()), |profiled| profiled.show().map_err(Failure::from))
+        if let Some(profiled) = profiled {
+            profiled.show()?;
+        }
+        traced
     }
 
     fn profile<'a>(&self, session: &'a Session) -> Result<Profiled<'a>, Failure> {
@@ -232,22 +236,41 @@ impl Profiled<'_> {
     }
 }
 
-/// One row a pass, one bar a step.
-fn write_trace(path: &std::path::Path, profiled: &Profiled) -> Result<(), Failure> {
-    let mut events = Vec::new();
-    for (row, Pass { plan, frame, times }) in profiled.passes.iter().enumerate() {
-        events.push(json!({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": plan.name}}));
-        for time in times {
-            let step = &plan.steps[time.step];
-            events.push(json!({
-                "name": step.label, "cat": step.kernel.name, "ph": "X", "pid": 1, "tid": row,
-                "ts": time.start * 1e6, "dur": time.seconds * 1e6,
-                "args": {"kernel": step.kernel.name, "of": step.note, "bytes": step.cost.bytes(*frame),
-                         "flops": step.cost.flops(*frame)},
-            }));
-        }
+/// The file of a trace, opened before anything is measured.
+struct Trace<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Trace<'_> {
+    fn create(path: &Path) -> Result<Trace<'_>, Failure> {
+        // What is there stays until there is something to replace it.
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        opened.map(|file| Trace { path, file }).map_err(|error| cannot_write(path, error))
     }
-    let text = json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string();
-    let failed = |source| Error::Io { path: path.into(), source };
-    Ok(std::fs::write(path, text).map_err(failed)?)
+
+    /// One row a pass, one bar a step.
+    fn write(mut self, profiled: &Profiled) -> Result<(), Failure> {
+        let mut events = Vec::new();
+        for (row, Pass { plan, frame, times }) in profiled.passes.iter().enumerate() {
+            events.push(json!({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": plan.name}}));
+            for time in times {
+                let step = &plan.steps[time.step];
+                events.push(json!({
+                    "name": step.label, "cat": step.kernel.name, "ph": "X", "pid": 1, "tid": row,
+                    "ts": time.start * 1e6, "dur": time.seconds * 1e6,
+                    "args": {"kernel": step.kernel.name, "of": step.note, "bytes": step.cost.bytes(*frame),
+                             "flops": step.cost.flops(*frame)},
+                }));
+            }
+        }
+        let text = json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string();
+        let is_file = self.file.metadata().is_ok_and(|there| there.is_file()); // a pipe has no length to set
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        emptied.and_then(|()| self.file.write_all(text.as_bytes())).map_err(|error| cannot_write(self.path, error))
+    }
+}
+
+fn cannot_write(path: &Path, error: std::io::Error) -> Failure {
+    Context { what: format!("cannot write {}", path.display()), source: error.into() }.into()
 }

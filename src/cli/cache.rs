@@ -58,12 +58,10 @@ impl TuningFile {
         profile
     }
 
-    /// Whether it could be written; if not, that is told with -v.
-    pub fn write(&self, best: &Trial) -> bool {
+    pub fn write(&self, best: &Trial) -> std::io::Result<()> {
         let text = json!({"of": self.of, "profile": object(best.profile), "prompt": best.prompt,
                           "prefill_tps": best.prefill, "decode_tps": best.decode});
-        let written = files::replace(&self.path, format!("{text:#}\n").as_bytes());
-        written.inspect_err(|error| log::info!("{} is not kept: {error}", self.path.display())).is_ok()
+        files::replace(&self.path, format!("{text:#}\n").as_bytes())
     }
 }
 

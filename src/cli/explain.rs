@@ -4,8 +4,9 @@ use super::open::{ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::bench::Ceilings;
-use peregrine::plan::{Frame, Plan};
-use peregrine::{Model, Profile, SessionOptions, block_on};
+use peregrine::plan::{Frame, Plan, Step};
+use peregrine::{Gpu, Model, block_on};
+use serde_json::json;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -13,36 +14,77 @@ pub struct Explain {
     /// A GGUF file; only its header is read, so it may be larger than this machine
     model: PathBuf,
     /// Tokens before the decoded one
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
     position: u32,
     /// Tokens of the prompt
-    #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     prompt: u32,
-    /// Describe another device: GB/s that it reads
-    #[arg(long, value_name = "B", requires = "tflops", help_heading = "Another device")]
-    gbps: Option<f64>,
-    /// TFLOP/s of its f32 multiply-adds
-    #[arg(long, value_name = "F", requires = "gbps", help_heading = "Another device")]
-    tflops: Option<f64>,
-    /// Microseconds that a dispatch takes which does nothing
-    #[arg(long, value_name = "US", default_value_t = 3.0, help_heading = "Another device")]
-    dispatch_us: f64,
+    /// Print one JSON object, with every step
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    described: Described,
     #[command(flatten)]
     run: RunArgs,
 }
 
+/// A device by its figures.
+#[derive(Args)]
+#[command(next_help_heading = "Another device")]
+struct Described {
+    /// Describe another device, which need not be there: GB/s that it reads
+    #[arg(long, value_name = "B", requires = "tflops", conflicts_with = "gpu")]
+    #[arg(value_parser = positive, allow_negative_numbers = true)]
+    gbps: Option<f64>,
+    /// TFLOP/s of its f32 multiply-adds
+    #[arg(long, value_name = "F", requires = "gbps")]
+    #[arg(value_parser = positive, allow_negative_numbers = true)]
+    tflops: Option<f64>,
+    /// Microseconds that a dispatch takes which does nothing [default: 3]
+    #[arg(long, value_name = "US", requires = "gbps")]
+    #[arg(value_parser = zero_or_more, allow_negative_numbers = true)]
+    dispatch_us: Option<f64>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value: &f64| *value > 0.0 && value.is_finite()).ok_or("expected a number above 0".into())
+}
+
+fn zero_or_more(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite()).ok_or("expected 0 or more".into())
+}
+
 impl Explain {
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
         let file = ModelFile::open_model(Some(&self.model))?;
-        let mut gpu = self.run.gpu()?;
-        let (ceilings, serial) = match (self.gbps, self.tflops) {
+        self.run.make_room((self.position + 1).max(self.prompt), 0, file.config()?.context_length)?;
+        let (gpu, ceilings) = match (self.described.gbps, self.described.tflops) {
             (Some(gbps), Some(tflops)) => {
-                gpu = gpu.with_profile(Profile { lanes: false, eights: false, int8: false, ..gpu.profile() });
-                let flops = tflops * 1e12;
-                (Ceilings { read: gbps * 1e9, flops, int8: flops, dispatch: self.dispatch_us * 1e-6 }, false)
+                let (flops, dispatch) = (tflops * 1e12, self.described.dispatch_us.unwrap_or(3.0) * 1e-6);
+                (block_on(Gpu::described())?, Ceilings { read: gbps * 1e9, flops, int8: flops, dispatch })
             }
-            _ => (block_on(Ceilings::measure(&gpu))?, gpu.profile().lanes),
+            _ => {
+                let gpu = self.run.gpu()?;
+                let ceilings = block_on(Ceilings::measure(&gpu))?;
+                (file.tuned(gpu, &self.run).outline(), ceilings)
+            }
         };
+        let serial = gpu.profile().lanes;
+        let model = block_on(Model::load(&gpu, &file.gguf, |_, _| {}))?;
+        let mut options = self.run.options();
+        options.chunk = Some(self.prompt);
+        let session = model.session(&options)?;
+        let passes = [
+            Pass::new(session.plan(), Frame { position: self.position, tokens: 1 }, &ceilings, serial),
+            Pass::new(session.prefill_plan(), Frame { position: 0, tokens: self.prompt }, &ceilings, serial),
+        ];
+        if self.json {
+            return Ok(output::json(&json!({
+                "read_gbps": ceilings.read / 1e9, "f32_tflops": ceilings.flops / 1e12,
+                "int8_tops": ceilings.int8 / 1e12, "dispatch_us": ceilings.dispatch * 1e6,
+                "passes": passes.iter().map(Pass::json).collect::<Vec<_>>(),
+            }))?);
+        }
         output::line(
             format!(
                 "A device that reads {:.1} GB/s and does {:.2} TFLOP/s in f32, {:.2} Top/s with bytes, with {:.1} us a dispatch. \
@@ -55,69 +97,91 @@ impl Explain {
             ),
             0,
         )?;
-        let gpu = if self.gbps.is_none() { file.tuned(gpu, &self.run) } else { gpu };
-        let model = block_on(Model::load(&gpu.outline(), &file.gguf, |_, _| {}))?;
-        let context = (self.position + 1).max(self.prompt);
-        let chunk = Some(self.prompt);
-        let options = SessionOptions { context: Some(context), kv: self.run.kv.into(), exact: self.run.exact, chunk };
-        let session = model.session(&options)?;
-        let prefill = Frame { position: 0, tokens: self.prompt };
-        show(session.plan(), Frame { position: self.position, tokens: 1 }, &ceilings, serial)?;
-        Ok(show(session.prefill_plan(), prefill, &ceilings, serial)?)
+        Ok(passes.iter().try_for_each(Pass::show)?)
     }
 }
 
-/// The steps outside the blocks, and of those in blocks the first of each kind: most blocks are alike.
-fn show(plan: &Plan, frame: Frame, ceilings: &Ceilings, serial: bool) -> std::io::Result<()> {
-    let Frame { position, tokens } = frame;
-    output::line(format!("\n{}: {tokens} tokens after {position}", plan.name), 0)?;
-    let head = ("step", "kernel", "of", "MB", "Mflop", "us at best");
-    output::line(
-        format!("{:<24} {:<16} {:<38} {:>9} {:>10} {:>10}", head.0, head.1, head.2, head.3, head.4, head.5),
-        0,
-    )?;
-    let shape = |i: usize| (plan.steps[i].kind(), plan.steps[i].kernel.name, plan.steps[i].note.as_str());
-    let running: Vec<usize> = (0..plan.steps.len()).filter(|&i| plan.steps[i].runs(frame)).collect();
-    let (mut shown, mut alike, mut total) = (Vec::new(), 0, 0.0);
-    for &i in &running {
-        let step = &plan.steps[i];
-        let seconds = ceilings.seconds(step.cost, frame, serial);
-        total += seconds;
-        let is_in_block = step.label.starts_with("blk.");
-        if is_in_block && shown.contains(&shape(i)) {
-            alike += 1;
-            continue;
+/// A plan's pass over some tokens.
+struct Pass<'a> {
+    name: &'static str,
+    frame: Frame,
+    /// What runs, and its seconds at best.
+    steps: Vec<(&'a Step, f64)>,
+    bytes: u64,
+    flops: u64,
+    seconds: f64,
+}
+
+impl<'a> Pass<'a> {
+    fn new(plan: &'a Plan, frame: Frame, ceilings: &Ceilings, serial: bool) -> Pass<'a> {
+        let running = plan.steps.iter().filter(|step| step.runs(frame));
+        let steps: Vec<_> = running.map(|step| (step, ceilings.seconds(step.cost, frame, serial))).collect();
+        Pass {
+            name: plan.name,
+            frame,
+            bytes: steps.iter().map(|(step, _)| step.cost.bytes(frame)).sum(),
+            flops: steps.iter().map(|(step, _)| step.cost.flops(frame)).sum(),
+            seconds: steps.iter().map(|(_, seconds)| seconds).sum(),
+            steps,
         }
-        if !is_in_block && alike > 0 {
-            output::line(format!("(and {alike} steps of blocks that are like those above)"), 0)?;
-            alike = 0;
-        }
-        shown.push(shape(i));
+    }
+
+    /// The steps outside the blocks, and of those in blocks the first of each kind: most blocks are alike.
+    fn show(&self) -> std::io::Result<()> {
+        let Frame { position, tokens } = self.frame;
+        output::line(format!("\n{}: {tokens} tokens after {position}", self.name), 0)?;
+        let head = ("step", "kernel", "of", "MB", "Mflop", "us at best");
         output::line(
-            format!(
-                "{:<24} {:<16} {:<38} {:>9.2} {:>10.1} {:>10.1}",
-                step.label,
-                step.kernel.name,
-                step.note,
-                step.cost.bytes(frame) as f64 / 1e6,
-                step.cost.flops(frame) as f64 / 1e6,
-                seconds * 1e6
-            ),
+            format!("{:<24} {:<16} {:<38} {:>9} {:>10} {:>10}", head.0, head.1, head.2, head.3, head.4, head.5),
             0,
         )?;
+        let (mut shown, mut alike) = (Vec::new(), 0);
+        for (step, seconds) in &self.steps {
+            let kind = (step.kind(), step.kernel.name, step.note.as_str());
+            let is_in_block = step.label.starts_with("blk.");
+            if is_in_block && shown.contains(&kind) {
+                alike += 1;
+                continue;
+            }
+            if !is_in_block && alike > 0 {
+                output::line(format!("(and {alike} steps of blocks that are like those above)"), 0)?;
+                alike = 0;
+            }
+            shown.push(kind);
+            output::line(
+                format!(
+                    "{:<24} {:<16} {:<38} {:>9.2} {:>10.1} {:>10.1}",
+                    step.label,
+                    step.kernel.name,
+                    step.note,
+                    step.cost.bytes(self.frame) as f64 / 1e6,
+                    step.cost.flops(self.frame) as f64 / 1e6,
+                    seconds * 1e6
+                ),
+                0,
+            )?;
+        }
+        output::line(
+            format!(
+                "{} dispatches, {}, {:.2} Gflop: {:.3} ms at best, {:.1} tokens/s",
+                self.steps.len(),
+                output::bytes(self.bytes),
+                self.flops as f64 / 1e9,
+                self.seconds * 1e3,
+                tokens as f64 / self.seconds
+            ),
+            0,
+        )
     }
-    let (bytes, flops) = running.iter().fold((0, 0), |(bytes, flops), &i| {
-        (bytes + plan.steps[i].cost.bytes(frame), flops + plan.steps[i].cost.flops(frame))
-    });
-    output::line(
-        format!(
-            "{} dispatches, {}, {:.2} Gflop: {:.3} ms at best, {:.1} tokens/s",
-            running.len(),
-            output::bytes(bytes),
-            flops as f64 / 1e9,
-            total * 1e3,
-            tokens as f64 / total
-        ),
-        0,
-    )
+
+    fn json(&self) -> serde_json::Value {
+        let frame = self.frame;
+        let steps = self.steps.iter().map(|(step, seconds)| {
+            json!({"step": step.label, "kernel": step.kernel.name, "of": step.note, "bytes": step.cost.bytes(frame),
+                   "flops": step.cost.flops(frame), "seconds": seconds})
+        });
+        json!({"pass": self.name, "position": frame.position, "tokens": frame.tokens, "dispatches": self.steps.len(),
+               "bytes": self.bytes, "flops": self.flops, "seconds": self.seconds,
+               "tokens_per_s": frame.tokens as f64 / self.seconds, "steps": steps.collect::<Vec<_>>()})
+    }
 }

@@ -60,10 +60,12 @@ impl ModelFile {
     /// projector or an adapter given as the model is told as such.
     pub fn open_model(path: Option<&Path>) -> Result<ModelFile, Failure> {
         let file = ModelFile::open(path)?;
-        let config = Config::from_gguf(&file.gguf);
-        let checked = config.and_then(|config| Tensors::find(&file.gguf, &config).map(|_| ()));
-        checked.map_err(|error| cannot_load(&file.name, error))?;
+        Tensors::find(&file.gguf, &file.config()?).map_err(|error| cannot_load(&file.name, error))?;
         Ok(file)
+    }
+
+    pub fn config(&self) -> Result<Config, Failure> {
+        Config::from_gguf(&self.gguf).map_err(|error| cannot_load(&self.name, error))
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
@@ -119,7 +121,9 @@ impl ModelFile {
 fn tuned(model: Model, run: &RunArgs, file: &TuningFile) -> Result<Model, Failure> {
     let start = Instant::now();
     let tuning = block_on(tune(&model, &run.options(), TUNING))?;
-    file.write(&tuning.trials[tuning.best]);
+    if let Err(error) = file.write(&tuning.trials[tuning.best]) {
+        log::info!("{} is not kept: {error}", file.path().display());
+    }
     let (found, tried) = (described(tuning.profile()), tuning.trials.len());
     log::info!("tuned in {:.1} s: {found} (of {tried} that were tried)", start.elapsed().as_secs_f64());
     Ok(model.with_profile(tuning.profile()))
@@ -167,14 +171,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     pub ctx: Option<u32>,
     /// Element type of the KV cache
-    #[arg(long, value_enum, value_name = "TYPE", default_value = "f16")]
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f16", conflicts_with = "exact")]
     pub kv: Kv,
     /// Compute and cache in f32 throughout; the usual f16 cache, and activations in bytes on some devices, move a logit
     /// by less than 0.1
     #[arg(long)]
     pub exact: bool,
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)
-    #[arg(long, value_name = "NAME|INDEX")]
+    #[arg(long, value_name = "NAME|INDEX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub gpu: Option<String>,
     /// Keep nothing on disk between runs and read nothing of it: no compiled pipelines, no tuning
     #[arg(long)]
@@ -209,6 +213,22 @@ impl RunArgs {
 
     pub fn options(&self) -> SessionOptions {
         SessionOptions { context: self.ctx, kv: self.kv.into(), exact: self.exact, chunk: None }
+    }
+
+    /// The context for a command that knows how many tokens it runs: what is asked for, if they fit; else their number,
+    /// but no less than `least`.
+    pub fn make_room(&mut self, tokens: u32, least: u32, trained: u32) -> Result<(), Failure> {
+        let context = match self.ctx {
+            None => tokens.max(least),
+            Some(0) => trained,
+            Some(context) => context,
+        };
+        if tokens > context {
+            let hint = "Choose a larger context, or fewer tokens".into();
+            return Err(Error::ContextFull { context, position: 0, tokens, hint }.into());
+        }
+        self.ctx = Some(context);
+        Ok(())
     }
 
     /// The folder for what is kept between runs; None where nothing is.

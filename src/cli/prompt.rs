@@ -49,8 +49,8 @@ impl PromptArgs {
         let options = Encode { add_special: !self.no_special, parse_special: !self.no_special, literal: &[] };
         let ids = tokenizer.encode(&text, &options)?;
         if ids.is_empty() {
-            let why = if self.no_special { "none is added" } else { "this model adds no BOS" };
-            return Err(missing(&format!("at least one token; the text is empty, and {why}")).into());
+            let why = if self.no_special { "--no-special adds none" } else { "this model's vocabulary adds none" };
+            return Err(missing(&format!("a text, or a BOS token before an empty one ({why})")).into());
         }
         Ok(Prompt { text: Some(text), ids, tokenizer: Some(tokenizer) })
     }
@@ -80,8 +80,11 @@ fn missing(expected: &str) -> Error {
 
 /// "1 2 3" or "1, 2, 3".
 pub fn parse_ids(list: &str) -> Result<Vec<u32>, Failure> {
-    let words = list.split([' ', ',', '\n', '\t']).filter(|word| !word.is_empty());
-    let ids: Vec<u32> = words
+    let listed = list.split(',').flat_map(|part| match part.split_whitespace().collect::<Vec<_>>() {
+        words if words.is_empty() && list.contains(',') => vec![""], // nothing between two commas
+        words => words,
+    });
+    let ids: Vec<u32> = listed
         .map(|word| {
             word.parse().map_err(|_| Error::Argument {
                 what: "token ids".into(),

@@ -91,8 +91,10 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 
 impl Synth {
     pub fn run(self) -> Result<(), Failure> {
-        if self.out.is_dir() {
-            let (expected, got) = ("the name of a file".into(), format!("the folder {}", self.out.display()));
+        // A rename would put the file in the place of a device or a pipe, too.
+        if let Some(kind) = self.out.metadata().ok().map(|there| there.file_type()).filter(|kind| !kind.is_file()) {
+            let is = if kind.is_dir() { "a folder" } else { "no regular file" };
+            let (expected, got) = ("the name of a file".into(), format!("{}, which is {is}", self.out.display()));
             return Err(Error::Argument { what: "--out".into(), expected, got }.into());
         }
         let numbers = self.shape.numbers();

@@ -26,17 +26,28 @@ pub struct Tune {
 
 impl Tune {
     pub fn run(mut self) -> Result<(), Failure> {
-        if self.run.exact {
-            let expected = "none (exact runs take the device's own profile, whatever is tuned)".into();
-            return Err(Error::Argument { what: "--exact".into(), expected, got: "--exact".into() }.into());
+        let senseless = [
+            (self.run.exact, "--exact", "none (exact runs take the device's own profile, whatever is tuned)"),
+            (self.run.no_tune, "--no-tune", "none (this command tunes)"),
+        ];
+        if let Some((_, flag, expected)) = senseless.into_iter().find(|(given, ..)| *given) {
+            return Err(Error::Argument { what: flag.into(), expected: expected.into(), got: flag.into() }.into());
         }
         self.run.no_tune = true; // begins from the device's own profile
         let file = ModelFile::open_model(self.model.as_deref())?;
         let model = file.model(self.run.gpu()?, &self.run)?;
         let tuning = block_on(tune(&model, &self.run.options(), Duration::from_secs(self.seconds)))?;
         let best = &tuning.trials[tuning.best];
-        let kept = self.run.cache().map(|folder| TuningFile::new(&folder, model.gpu(), &file.gguf));
-        let kept = kept.filter(|file| file.write(best));
+        let kept = match self.run.cache() {
+            Some(folder) => {
+                let file = TuningFile::new(&folder, model.gpu(), &file.gguf);
+                let written =
+                    file.write(best).map_err(|error| format!("{} cannot be written: {error}", file.path().display()));
+                written.map(|()| file)
+            }
+            None if self.run.no_cache => Err("--no-cache asks for that".into()),
+            None => Err("there is no folder for it; PEREGRINE_CACHE_DIR can name one".into()),
+        };
         let card = model.gpu().card();
         if self.json {
             let trials = tuning.trials.iter().enumerate().map(|(i, trial)| {
@@ -45,7 +56,8 @@ impl Tune {
             });
             return Ok(output::json(&json!({
                 "device": card.name, "backend": format!("{:?}", card.backend), "driver": card.driver,
-                "trials": trials.collect::<Vec<_>>(), "kept_in": kept.as_ref().map(TuningFile::path),
+                "trials": trials.collect::<Vec<_>>(), "kept_in": kept.as_ref().ok().map(TuningFile::path),
+                "not_kept": kept.as_ref().err(),
             }))?);
         }
         output::line(format!("device  {} ({:?})\n", card.name, card.backend), 8)?;
@@ -57,8 +69,8 @@ impl Tune {
             output::line(format!("{mark} {profile:<40}  {prompt:>6}  {prefill:>16.1}  {decode:>15.1}"), 0)?;
         }
         let told = match &kept {
-            Some(file) => format!("is kept in {}", file.path().display()),
-            None => "is kept nowhere: there is no folder for it".into(),
+            Ok(file) => format!("is kept in {}", file.path().display()),
+            Err(why) => format!("is kept nowhere: {why}"),
         };
         Ok(output::line(format!("\n* {told}"), 0)?)
     }

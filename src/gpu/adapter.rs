@@ -182,6 +182,31 @@ pub(super) async fn cards() -> Vec<GpuCard> {
     adapters().await.into_iter().map(|(card, _)| card).collect()
 }
 
+/// wgpu's backend that does nothing, under the card of a usual discrete GPU.
+#[cfg(not(target_arch = "wasm32"))]
+pub(super) async fn described() -> Result<(GpuCard, wgpu::Adapter)> {
+    let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();
+    wanted.backends = wgpu::Backends::NOOP;
+    wanted.backend_options.noop.enable = true;
+    let found = wgpu::Instance::new(wanted).request_adapter(&wgpu::RequestAdapterOptions::default()).await;
+    let adapter = found.map_err(|e| Error::Gpu { what: "a described GPU".into(), message: e.to_string() })?;
+    let limits = wgpu::Limits {
+        max_buffer_size: 1 << 40,
+        max_storage_buffer_binding_size: (4 << 30) - 4,
+        ..wgpu::Limits::default()
+    };
+    let card = GpuCard {
+        name: "a described GPU".into(),
+        device_type: wgpu::DeviceType::DiscreteGpu,
+        limits,
+        subgroups: true,
+        subgroup_size: (32, 32),
+        f16: true,
+        ..GpuCard::of(&adapter, 0)
+    };
+    Ok((card, adapter))
+}
+
 pub(super) async fn choose(options: &GpuOptions) -> Result<(GpuCard, wgpu::Adapter)> {
     let found = adapters().await;
     if found.is_empty() {

@@ -112,6 +112,18 @@ impl Gpu {
         Ok(self)
     }
 
+    /// A GPU that is not there, with what a discrete one usually has: an [`Gpu::outline`], to plan models on.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if wgpu cannot make its device that does nothing.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub async fn described() -> Result<Gpu> {
+        let (card, adapter) = adapter::described().await?;
+        let device = adapter.request_device(&wgpu::DeviceDescriptor::default()).await;
+        let (device, queue) = device.map_err(|e| Error::Gpu { what: card.name.clone(), message: e.to_string() })?;
+        Ok(Gpu::assemble(card, device, queue).outline())
+    }
+
     /// Works on the app's own device. The app keeps its error and device-lost handlers; give the device at least the
     /// limits that [`Gpu::limits_for`] names, or large models will not fit. [`Gpu::tested`] turns on matrix hardware.
     pub fn from_device(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {

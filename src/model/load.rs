@@ -77,6 +77,12 @@ impl Model {
         Model { gpu: self.gpu.with_profile(profile), inner: self.inner.clone() }
     }
 
+    /// The same weights on an outline of the device: for plans that do not run.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn outline(&self) -> Model {
+        Model { gpu: self.gpu.outline(), inner: self.inner.clone() }
+    }
+
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
