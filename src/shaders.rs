@@ -52,6 +52,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("kv/write.wgsl", include_str!("../shaders/kv/write.wgsl")),
     ("linear.wgsl", include_str!("../shaders/linear.wgsl")),
     ("matmul.wgsl", include_str!("../shaders/matmul.wgsl")),
+    ("matmul_dx.wgsl", include_str!("../shaders/matmul_dx.wgsl")),
     ("matmul_lane.wgsl", include_str!("../shaders/matmul_lane.wgsl")),
     ("matmul_matrix.wgsl", include_str!("../shaders/matmul_matrix.wgsl")),
     ("matrix/emulated.wgsl", include_str!("../shaders/matrix/emulated.wgsl")),

@@ -13,31 +13,16 @@ use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
 use peregrine::kernels::sample::{Chosen, Mark, Sample, Settings};
 use peregrine::kernels::{self, KvFormat};
 use peregrine::model::{Pairing, Rope};
-use peregrine::plan::{Frame, Plan, PlanBuilder};
+use peregrine::plan::{Plan, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
 use peregrine::weight::{Order, Source, Vector, Weight};
-use peregrine::{Error, Gpu, Sampler, Sampling, block_on, wgpu};
+use peregrine::{Gpu, Sampler, Sampling, block_on, wgpu};
 
 /// Row lengths: 1, odd, prime, whole blocks, several workgroups.
 const COLS: [u32; 7] = [1, 3, 31, 64, 97, 576, 1757];
 /// Tokens of a pass: one, odd, a whole tile and one more.
 const TOKENS: [u32; 4] = [1, 3, 8, 33];
-
-/// Builds a plan of the steps that `build` adds and runs one pass.
-fn run(gpu: &Gpu, frame: Frame, build: impl FnOnce(&mut PlanBuilder) -> Result<(), Error>) -> Result<(), String> {
-    let mut plan = PlanBuilder::new(gpu, frame.tokens);
-    build(&mut plan).map_err(|e| e.to_string())?;
-    let plan = plan.finish("test").map_err(|e| e.to_string())?;
-    let mut encoder = gpu.device().create_command_encoder(&Default::default());
-    plan.record(&mut encoder, frame);
-    gpu.queue().submit([encoder.finish()]);
-    gpu.wait().map_err(|e| e.to_string())
-}
-
-fn frame(position: u32, tokens: u32) -> Frame {
-    Frame { position, tokens }
-}
 
 fn vector(values: &[f32]) -> Vector {
     Vector::upload(gpu(), "vector", values).unwrap()

@@ -67,6 +67,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         let fields = linear::LinearParams::FIELDS;
         for order in orders {
             add(&[files, &[order, "embed.wgsl"]], embed::EmbedParams::FIELDS);
+            add(&[files, &["frame.wgsl", order, "matmul_dx.wgsl"]], matmul_dx::MatmulDxParams::FIELDS);
         }
         for (i, finish) in finishes.into_iter().enumerate() {
             for input in ["input/plain.wgsl", "input/normed.wgsl"] {

@@ -5,6 +5,7 @@ pub mod attention;
 pub mod dot_bytes;
 pub mod embed;
 pub mod linear;
+pub mod matmul_dx;
 pub mod multiply_add;
 pub mod quantize;
 pub mod rms_norm;

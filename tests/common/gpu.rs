@@ -3,9 +3,10 @@
 use super::Random;
 use super::tiny::random_weights;
 use peregrine::formats::Format;
+use peregrine::plan::{Frame, PlanBuilder};
 use peregrine::tensor::Tensor;
 use peregrine::weight::Weight;
-use peregrine::{Gpu, Profile, block_on};
+use peregrine::{Error, Gpu, Profile, block_on};
 use std::sync::OnceLock;
 
 /// The one device. Without an adapter the test fails: there is no silent skip.
@@ -32,6 +33,21 @@ pub fn profiles() -> Vec<(String, Gpu)> {
         all.push((name, Profile { subgroups: *subgroups, ..plain }));
     }
     all.into_iter().map(|(name, profile)| (name, gpu().with_profile(profile))).collect()
+}
+
+/// Builds a plan of the steps that `build` adds and runs one pass.
+pub fn run(gpu: &Gpu, frame: Frame, build: impl FnOnce(&mut PlanBuilder) -> Result<(), Error>) -> Result<(), String> {
+    let mut plan = PlanBuilder::new(gpu, frame.tokens);
+    build(&mut plan).map_err(|e| e.to_string())?;
+    let plan = plan.finish("test").map_err(|e| e.to_string())?;
+    let mut encoder = gpu.device().create_command_encoder(&Default::default());
+    plan.record(&mut encoder, frame);
+    gpu.queue().submit([encoder.finish()]);
+    gpu.wait().map_err(|e| e.to_string())
+}
+
+pub fn frame(position: u32, tokens: u32) -> Frame {
+    Frame { position, tokens }
 }
 
 /// [A, B, D] -> [B, A, D]: a cache has kv heads before positions, the reference has them after.

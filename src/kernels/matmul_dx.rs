@@ -1,0 +1,70 @@
+//! dx = dy W: the backward pass of y = W x to x. W may be of any format: it is read, not changed.
+
+use crate::error::Result;
+use crate::kernel::{KernelKey, params};
+use crate::plan::{Cost, Grid, PlanBuilder};
+use crate::shaders::format_files;
+use crate::tensor::Tensor;
+use crate::weight::Weight;
+
+params! {
+    MatmulDxParams {
+        rows: u32,
+        blocks: u32,
+        first_row: u32,
+        dy_stride: u32,
+        dx_stride: u32,
+        adds: u32,
+    }
+}
+
+/// What becomes of the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gradient {
+    /// They are the gradient.
+    Store,
+    /// They are added to it: x went into several matrices.
+    Add,
+}
+
+/// dy [T, N], w [N, K] -> dx [T, K]. One step a part of W.
+pub fn matmul_dx(
+    plan: &mut PlanBuilder,
+    label: &str,
+    dy: &Tensor,
+    w: &Weight,
+    dx: &Tensor,
+    to: Gradient,
+) -> Result<()> {
+    assert!(
+        dy.cols == w.rows && dx.cols == w.cols,
+        "{label}: {} is [{}, {}], dy has {}, dx has {}",
+        w.name,
+        w.rows,
+        w.cols,
+        dy.cols,
+        dx.cols
+    );
+    for (i, part) in w.parts.iter().enumerate() {
+        let params = MatmulDxParams {
+            rows: part.rows,
+            blocks: w.blocks(),
+            first_row: part.first_row,
+            dy_stride: dy.stride(),
+            dx_stride: dx.stride() / 4,
+            adds: (i > 0 || to == Gradient::Add) as u32,
+        };
+        let key = KernelKey::new(&[format_files(part.format), &["frame.wgsl", part.order.file(), "matmul_dx.wgsl"]]);
+        let mut buffers = part.buffers();
+        buffers.extend([("dy", &dy.buffer), ("dx", &dx.buffer)]);
+        plan.step(label, &key, params, &buffers, Grid::tiles(w.blocks().div_ceil(2), 32), dx)?;
+        plan.note(format!("[{}, {}] {}", part.rows, w.cols, part.format.name()));
+        plan.cost(Cost {
+            weight_bytes: part.bytes(),
+            token_bytes: part.rows as u64 * 4,
+            token_flops: 2 * part.rows as u64 * w.cols as u64,
+            ..Cost::default()
+        });
+    }
+    Ok(())
+}
