@@ -4,6 +4,7 @@ use crate::formats::Format;
 
 /// (path, text)
 pub const FILES: &[(&str, &str)] = &[
+    ("add_bias_backward.wgsl", include_str!("../shaders/add_bias_backward.wgsl")),
     ("attend/direct.wgsl", include_str!("../shaders/attend/direct.wgsl")),
     ("attend/joined.wgsl", include_str!("../shaders/attend/joined.wgsl")),
     ("attend/params.wgsl", include_str!("../shaders/attend/params.wgsl")),
@@ -52,6 +53,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("kv/write.wgsl", include_str!("../shaders/kv/write.wgsl")),
     ("linear.wgsl", include_str!("../shaders/linear.wgsl")),
     ("matmul.wgsl", include_str!("../shaders/matmul.wgsl")),
+    ("matmul_dw.wgsl", include_str!("../shaders/matmul_dw.wgsl")),
     ("matmul_dx.wgsl", include_str!("../shaders/matmul_dx.wgsl")),
     ("matmul_lane.wgsl", include_str!("../shaders/matmul_lane.wgsl")),
     ("matmul_matrix.wgsl", include_str!("../shaders/matmul_matrix.wgsl")),
@@ -73,6 +75,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("reduce/shared.wgsl", include_str!("../shaders/reduce/shared.wgsl")),
     ("reduce/subgroup.wgsl", include_str!("../shaders/reduce/subgroup.wgsl")),
     ("rms_norm.wgsl", include_str!("../shaders/rms_norm.wgsl")),
+    ("rms_norm_backward.wgsl", include_str!("../shaders/rms_norm_backward.wgsl")),
+    ("rms_norm_dgain.wgsl", include_str!("../shaders/rms_norm_dgain.wgsl")),
     ("rope_kv.wgsl", include_str!("../shaders/rope_kv.wgsl")),
     ("sample.wgsl", include_str!("../shaders/sample.wgsl")),
     ("sampling.wgsl", include_str!("../shaders/sampling.wgsl")),
@@ -82,6 +86,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("source/plain.wgsl", include_str!("../shaders/source/plain.wgsl")),
     ("stream.wgsl", include_str!("../shaders/stream.wgsl")),
     ("swiglu.wgsl", include_str!("../shaders/swiglu.wgsl")),
+    ("swiglu_backward.wgsl", include_str!("../shaders/swiglu_backward.wgsl")),
 ];
 
 /// The files that define `decode` for a weight format.

@@ -5,9 +5,16 @@ mod common;
 use common::gpu::*;
 use common::{Random, Table, close};
 use peregrine::formats::Format;
-use peregrine::kernels::matmul_dx::{Gradient, matmul_dx};
+use peregrine::kernels::Gradient;
+use peregrine::kernels::add_bias_backward::add_bias_backward;
+use peregrine::kernels::matmul_dw::matmul_dw;
+use peregrine::kernels::matmul_dx::matmul_dx;
+use peregrine::kernels::rms_norm_backward::{rms_norm_backward, rms_norm_dgain};
+use peregrine::kernels::swiglu_backward::{GateUp, swiglu_backward};
+use peregrine::plan::PlanBuilder;
 use peregrine::reference::{backward, ops};
-use peregrine::weight::{Source, Weight};
+use peregrine::tensor::Tensor;
+use peregrine::weight::{Source, Vector, Weight};
 
 #[test]
 fn matmul_dx_in_every_format() {
@@ -60,6 +67,126 @@ fn matmul_dx_over_parts() {
         let outcome = run(&gpu, frame(0, t), |plan| matmul_dx(plan, "dx", &dy, &w, &dx, Gradient::Store))
             .and_then(|()| close("dx", &read_guarded(&dx, t), &want, 1e-4, 1e-5));
         table.row(&profile, outcome.map(drop));
+    }
+    table.finish();
+}
+
+/// (T, cols): one of each, odd ones, primes, several workgroups either way.
+const SIZES: [(u32, u32); 7] = [(1, 1), (1, 64), (2, 31), (3, 65), (33, 97), (5, 1757), (70, 576)];
+
+/// Runs a backward op that stores its results, and once more adding them to what was there.
+/// `build(plan, target, to)`; want [rows, cols].
+fn both_ways(
+    table: &mut Table,
+    row: &str,
+    (gpu, tokens, rows, cols): (&peregrine::Gpu, u32, u32, u32),
+    (want, abs): (&[f32], f32),
+    build: impl Fn(&mut PlanBuilder, &Tensor, Gradient) -> peregrine::Result<()>,
+) {
+    let before = Random::new(77).normals((rows * cols) as usize, 1.0);
+    for (to, target, want) in [
+        (Gradient::Store, poisoned(rows, cols), want.to_vec()),
+        (Gradient::Add, filled(rows, cols, &before), ops::add(&before, want)),
+    ] {
+        let outcome = run(gpu, frame(0, tokens), |plan| build(plan, &target, to))
+            .and_then(|()| close("the gradient", &read_guarded(&target, rows), &want, abs, 1e-5));
+        table.row(&format!("{row}, {to:?}"), outcome.map(drop));
+    }
+}
+
+#[test]
+fn matmul_dw_sizes() {
+    let mut table = Table::new("matmul_dw");
+    // (T, K, N)
+    let shapes = [(1, 1, 1), (1, 256, 3), (3, 31, 1757), (33, 97, 5), (70, 65, 33), (64, 128, 64), (129, 172, 31)];
+    for (profile, gpu) in profiles() {
+        for (t, k, n) in shapes {
+            let mut random = Random::new((t * 7919 + n * 31 + k) as u64);
+            let [dy, x] = [n, k].map(|cols| random.normals((t * cols) as usize, 1.0));
+            let want = backward::matmul_dw(&dy, &x, t as usize, k as usize, n as usize);
+            let (dy, x) = (filled(t, n, &dy), filled(t, k, &x));
+            let case = (&gpu, t, n, k);
+            let abs = 1e-5 * (t as f32).sqrt();
+            both_ways(
+                &mut table,
+                &format!("[{n}, {t}] x [{t}, {k}], {profile}"),
+                case,
+                (&want, abs),
+                |plan, dw, to| matmul_dw(plan, "dw", &dy, &x, dw, to),
+            );
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn add_bias_backward_sizes() {
+    let mut table = Table::new("add_bias_backward");
+    for (t, n) in SIZES {
+        let dy = Random::new((t * 7919 + n) as u64).normals((t * n) as usize, 1.0);
+        let want = backward::add_bias_backward(&dy, n as usize);
+        let dy = filled(t, n, &dy);
+        both_ways(&mut table, &format!("[{t}, {n}]"), (gpu(), t, 1, n), (&want, 1e-5), |plan, dbias, to| {
+            add_bias_backward(plan, "dbias", &dy, dbias, to)
+        });
+    }
+    table.finish();
+}
+
+#[test]
+fn rms_norm_backward_sizes() {
+    let mut table = Table::new("rms_norm_backward");
+    let sizes = SIZES.map(|(t, cols)| (t, 1, cols)).into_iter().chain([(3, 9, 64), (33, 2, 128), (1, 5, 36)]); // heads
+    for (profile, gpu) in profiles() {
+        for (t, rows, cols) in sizes.clone() {
+            let mut random = Random::new((t * 7919 + rows * 31 + cols) as u64);
+            let [x, dy] = [1.5, 1.0].map(|scale| random.normals((t * rows * cols) as usize, scale));
+            let gain = random.normals(cols as usize, 1.0);
+            let (want_dx, want_dgain) = backward::rms_norm_backward(&x, &gain, 1e-5, &dy);
+            let gain = Vector::upload(&gpu, "gain", &gain).unwrap();
+            let (x, dy) = (filled(t, rows * cols, &x), filled(t, rows * cols, &dy));
+            let (scrap, inverses) = (poisoned(t, rows * cols), poisoned(t, rows));
+            let row = format!("[{t}, {rows}, {cols}], {profile}");
+            let case = (&gpu, t, t, rows * cols);
+            both_ways(&mut table, &format!("{row}, dx"), case, (&want_dx, 2e-5), |plan, dx, to| {
+                rms_norm_backward(plan, "dx", &x, &gain, 1e-5, &dy, dx, to, &inverses)
+            });
+            let case = (&gpu, t, 1, cols);
+            both_ways(&mut table, &format!("{row}, dgain"), case, (&want_dgain, 2e-5), |plan, dgain, to| {
+                rms_norm_backward(plan, "dx", &x, &gain, 1e-5, &dy, &scrap, Gradient::Store, &inverses)?;
+                rms_norm_dgain(plan, "dgain", &x, &dy, &inverses, dgain, to)
+            });
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn swiglu_backward_sizes() {
+    let mut table = Table::new("swiglu_backward");
+    for (t, f) in SIZES {
+        let mut random = Random::new((t * 7919 + f) as u64);
+        let count = (t * f) as usize;
+        let (mut gate, up, dy) = (random.normals(count, 3.0), random.normals(count, 1.0), random.normals(count, 1.0));
+        gate[0] = -200.0; // whose exponential leaves f32
+        let (dgate, dup) = backward::swiglu_backward(&gate, &up, &dy);
+        let dy = filled(t, f, &dy);
+        for lie in [GateUp::Stacked, GateUp::Alternating] {
+            let joined = |gate: &[f32], up: &[f32]| -> Vec<f32> {
+                let rows = gate.chunks(f as usize).zip(up.chunks(f as usize));
+                match lie {
+                    GateUp::Stacked => rows.flat_map(|(gate, up)| [gate, up].concat()).collect(),
+                    GateUp::Alternating => {
+                        rows.flat_map(|(gate, up)| gate.iter().zip(up).flat_map(|(g, u)| [*g, *u])).collect()
+                    }
+                }
+            };
+            let (gate_up, dgate_up) = (filled(t, 2 * f, &joined(&gate, &up)), poisoned(t, 2 * f));
+            let outcome =
+                run(gpu(), frame(0, t), |plan| swiglu_backward(plan, "dgate_up", &gate_up, lie, &dy, &dgate_up))
+                    .and_then(|()| close("dgate_up", &read_guarded(&dgate_up, t), &joined(&dgate, &dup), 2e-5, 1e-5));
+            table.row(&format!("[{t}, {f}] {lie:?}"), outcome.map(drop));
+        }
     }
     table.finish();
 }

@@ -21,6 +21,10 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
+    add(&[&["frame.wgsl", "add_bias_backward.wgsl"]], add_bias_backward::AddBiasBackwardParams::FIELDS);
+    add(&[&["frame.wgsl", "rms_norm_dgain.wgsl"]], rms_norm_backward::RmsNormDgainParams::FIELDS);
+    add(&[&["frame.wgsl", "matmul_dw.wgsl"]], matmul_dw::MatmulDwParams::FIELDS);
     add(&[&["bytes.wgsl", "source/plain.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
     let joined = ["frame.wgsl", "bytes.wgsl", "source/joined.wgsl", "attend/joined.wgsl", "quantize.wgsl"];
     add(&[&joined], quantize::QuantizeJoinedParams::FIELDS);
@@ -31,6 +35,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["frame.wgsl", "attend/joined.wgsl", "attention_merge.wgsl"]], attention::AttentionMergeParams::FIELDS);
     for reduce in reduces {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
+        add(&[&[reduce, "rms_norm_backward.wgsl"]], rms_norm_backward::RmsNormBackwardParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }

@@ -1,5 +1,6 @@
 //! dx = dy W: the backward pass of y = W x to x. W may be of any format: it is read, not changed.
 
+use super::Gradient;
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
@@ -16,15 +17,6 @@ params! {
         dx_stride: u32,
         adds: u32,
     }
-}
-
-/// What becomes of the results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gradient {
-    /// They are the gradient.
-    Store,
-    /// They are added to it: x went into several matrices.
-    Add,
 }
 
 /// dy [T, N], w [N, K] -> dx [T, K]. One step a part of W.

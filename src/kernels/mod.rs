@@ -1,19 +1,23 @@
 //! One file per op: its params (the twin of the shader's struct), shape checks, and the step that it adds to a plan.
 //! The same name stands for the shader, the file here, the reference in `reference::ops` and the test.
 
+pub mod add_bias_backward;
 pub mod attention;
 pub mod dot_bytes;
 pub mod embed;
 pub mod linear;
+pub mod matmul_dw;
 pub mod matmul_dx;
 pub mod multiply_add;
 pub mod quantize;
 pub mod rms_norm;
+pub mod rms_norm_backward;
 pub mod rope_kv;
 pub mod sample;
 pub mod softmax;
 pub mod stream;
 pub mod swiglu;
+pub mod swiglu_backward;
 
 use crate::gpu::Gpu;
 
@@ -54,6 +58,15 @@ impl KvFormat {
             KvFormat::Q8_0 => &["bytes.wgsl", "kv/q8_0.wgsl", "kv/q8_0_write.wgsl"],
         }
     }
+}
+
+/// What becomes of the results of a backward op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gradient {
+    /// They are the gradient.
+    Store,
+    /// They are added to it: what it belongs to was used several times.
+    Add,
 }
 
 /// Passes of at most so many tokens have kernels of their own; longer ones have those of whole prompts. On real GPUs the

@@ -1,0 +1,48 @@
+//! dW = dyᵀ x: the backward pass of y = W x to W.
+
+use super::Gradient;
+use crate::error::Result;
+use crate::kernel::{KernelKey, params};
+use crate::plan::{Cost, Grid, PlanBuilder};
+use crate::tensor::Tensor;
+
+params! {
+    MatmulDwParams {
+        rows: u32,
+        vectors: u32,
+        columns: u32,
+        dy_stride: u32,
+        x_stride: u32,
+        dw_stride: u32,
+        adds: u32,
+    }
+}
+
+/// dy [T, N], x [T, K] -> dw [N, K].
+pub fn matmul_dw(
+    plan: &mut PlanBuilder,
+    label: &str,
+    dy: &Tensor,
+    x: &Tensor,
+    dw: &Tensor,
+    to: Gradient,
+) -> Result<()> {
+    let (n, k) = (dy.cols, x.cols);
+    assert!(dw.cols == k && dw.rows >= n, "{label}: dw is [{}, {}], dy has {n}, x has {k}", dw.rows, dw.cols);
+    let columns = k.div_ceil(64);
+    let params = MatmulDwParams {
+        rows: n,
+        vectors: k.div_ceil(4),
+        columns,
+        dy_stride: dy.stride(),
+        x_stride: x.stride() / 4,
+        dw_stride: dw.stride() / 4,
+        adds: (to == Gradient::Add) as u32,
+    };
+    let key = KernelKey::new(&[&["frame.wgsl", "matmul_dw.wgsl"]]);
+    let buffers = [("dy", &dy.buffer), ("x", &x.buffer), ("dw", &dw.buffer)];
+    plan.step(label, &key, params, &buffers, Grid::once(n.div_ceil(32) * columns), dw)?;
+    plan.note(format!("[{n}, {k}]"));
+    plan.cost(Cost { token_bytes: (n + k) as u64 * 4, token_flops: 2 * n as u64 * k as u64, ..Cost::default() });
+    Ok(())
+}
