@@ -7,10 +7,14 @@ use common::{Random, Table, close};
 use peregrine::formats::Format;
 use peregrine::kernels::Gradient;
 use peregrine::kernels::add_bias_backward::add_bias_backward;
+use peregrine::kernels::embed_backward::embed_backward;
 use peregrine::kernels::matmul_dw::matmul_dw;
 use peregrine::kernels::matmul_dx::matmul_dx;
 use peregrine::kernels::rms_norm_backward::{rms_norm_backward, rms_norm_dgain};
+use peregrine::kernels::rope_backward::rope_backward;
+use peregrine::kernels::rope_kv::Angles;
 use peregrine::kernels::swiglu_backward::{GateUp, swiglu_backward};
+use peregrine::model::{Pairing, Rope};
 use peregrine::plan::PlanBuilder;
 use peregrine::reference::{backward, ops};
 use peregrine::tensor::Tensor;
@@ -186,6 +190,69 @@ fn swiglu_backward_sizes() {
                 run(gpu(), frame(0, t), |plan| swiglu_backward(plan, "dgate_up", &gate_up, lie, &dy, &dgate_up))
                     .and_then(|()| close("dgate_up", &read_guarded(&dgate_up, t), &joined(&dgate, &dup), 2e-5, 1e-5));
             table.row(&format!("[{t}, {f}] {lie:?}"), outcome.map(drop));
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn embed_backward_sizes() {
+    let mut table = Table::new("embed_backward");
+    // (T, V, C): more tokens than rows and fewer, an id above 65,535
+    for (t, v, c) in [(1, 1, 1), (3, 7, 31), (70, 5, 65), (33, 1757, 97), (5, 70_001, 260)] {
+        let mut random = Random::new((t * 7919 + v * 31 + c) as u64);
+        let dy = random.normals((t * c) as usize, 1.0);
+        let mut ids = random.ids(t as usize, v);
+        ids[t as usize / 2] = v - 1;
+        let want = backward::embed_backward(&dy, &ids, v as usize, c as usize);
+        let before = random.normals((v * c) as usize, 1.0);
+        let dy = filled(t, c, &dy);
+        let id_buffer = gpu().buffer("ids", t as u64 * 4).unwrap();
+        gpu().upload(&id_buffer, [bytemuck::cast_slice(&ids)]).unwrap();
+        // the whole table at once, and in two parts
+        for parts in [vec![(0, v)], vec![(0, v / 2), (v / 2, v - v / 2)]] {
+            for (first, rows) in parts.into_iter().filter(|&(_, rows)| rows > 0) {
+                let [want, before] = [&want, &before].map(|x| &x[(first * c) as usize..][..(rows * c) as usize]);
+                let dtable = filled(rows, c, before);
+                let outcome = run(gpu(), frame(0, t), |plan| {
+                    embed_backward(plan, "dtable", &id_buffer, &dy, &dtable, (first, rows))
+                })
+                .and_then(|()| close("dtable", &read_guarded(&dtable, rows), &ops::add(before, want), 1e-5, 1e-5));
+                table.row(&format!("[{t}, {c}] into rows {first} to {} of {v}", first + rows), outcome.map(drop));
+            }
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn rope_backward_sizes() {
+    let mut table = Table::new("rope_backward");
+    // (T, heads that turn, heads, D, pairs): whole heads and a part of each
+    for (t, turned, heads, d, pairs) in [(1, 1, 1, 4, 2), (3, 5, 7, 36, 18), (33, 12, 15, 64, 32), (5, 3, 4, 128, 16)] {
+        for pairing in [Pairing::Neighbours, Pairing::Halves] {
+            let mut random = Random::new((t * 7919 + heads * 31 + d) as u64);
+            let dy = random.normals((t * heads * d) as usize, 1.0);
+            let inv_freq = (0..pairs).map(|i| 0.7f32.powi(i)).collect();
+            let rope = Rope { dims: 2 * pairs as usize, inv_freq, magnitude: 1.25, pairing };
+            let positions: Vec<u32> = (0..t).map(|i| (i * 37 + 5) % 91).collect();
+            let cut = |x: &[f32]| -> Vec<f32> {
+                x.chunks((heads * d) as usize).flat_map(|token| &token[..(turned * d) as usize]).copied().collect()
+            };
+            let back = backward::rope_backward(&cut(&dy), &positions, turned as usize, d as usize, &rope);
+            let mut want = dy.clone();
+            for (want, back) in want.chunks_mut((heads * d) as usize).zip(back.chunks((turned * d) as usize)) {
+                want[..back.len()].copy_from_slice(back);
+            }
+            let dqkv = filled(t, heads * d, &dy);
+            let angles = Angles::upload(gpu(), &rope, 91).unwrap();
+            let position_buffer = gpu().buffer("positions", t as u64 * 4).unwrap();
+            gpu().upload(&position_buffer, [bytemuck::cast_slice(&positions)]).unwrap();
+            let outcome = run(gpu(), frame(0, t), |plan| {
+                rope_backward(plan, "dqkv", &angles, &position_buffer, turned, d, &dqkv)
+            })
+            .and_then(|()| close("dqkv", &read_guarded(&dqkv, t), &want, 2e-6, 1e-5));
+            table.row(&format!("[{t}, {turned} of {heads}, {d}], {pairs} pairs, {pairing:?}"), outcome.map(drop));
         }
     }
     table.finish();

@@ -21,6 +21,8 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["rope_backward.wgsl"]], rope_backward::RopeBackwardParams::FIELDS);
+    add(&[&["frame.wgsl", "embed_backward.wgsl"]], embed_backward::EmbedBackwardParams::FIELDS);
     add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "add_bias_backward.wgsl"]], add_bias_backward::AddBiasBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "rms_norm_dgain.wgsl"]], rms_norm_backward::RmsNormDgainParams::FIELDS);
