@@ -15,6 +15,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("attention_tile.wgsl", include_str!("../shaders/attention_tile.wgsl")),
     ("attention_token.wgsl", include_str!("../shaders/attention_token.wgsl")),
     ("bytes.wgsl", include_str!("../shaders/bytes.wgsl")),
+    ("cross_entropy.wgsl", include_str!("../shaders/cross_entropy.wgsl")),
+    ("cross_entropy_backward.wgsl", include_str!("../shaders/cross_entropy_backward.wgsl")),
     ("dot_bytes.wgsl", include_str!("../shaders/dot_bytes.wgsl")),
     ("draw.wgsl", include_str!("../shaders/draw.wgsl")),
     ("embed.wgsl", include_str!("../shaders/embed.wgsl")),

@@ -7,6 +7,7 @@ use common::{Random, Table, close};
 use peregrine::formats::Format;
 use peregrine::kernels::Gradient;
 use peregrine::kernels::add_bias_backward::add_bias_backward;
+use peregrine::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
 use peregrine::kernels::embed_backward::embed_backward;
 use peregrine::kernels::matmul_dw::matmul_dw;
 use peregrine::kernels::matmul_dx::matmul_dx;
@@ -207,8 +208,7 @@ fn embed_backward_sizes() {
         let want = backward::embed_backward(&dy, &ids, v as usize, c as usize);
         let before = random.normals((v * c) as usize, 1.0);
         let dy = filled(t, c, &dy);
-        let id_buffer = gpu().buffer("ids", t as u64 * 4).unwrap();
-        gpu().upload(&id_buffer, [bytemuck::cast_slice(&ids)]).unwrap();
+        let id_buffer = buffer(&ids);
         // the whole table at once, and in two parts
         for parts in [vec![(0, v)], vec![(0, v / 2), (v / 2, v - v / 2)]] {
             for (first, rows) in parts.into_iter().filter(|&(_, rows)| rows > 0) {
@@ -246,13 +246,70 @@ fn rope_backward_sizes() {
             }
             let dqkv = filled(t, heads * d, &dy);
             let angles = Angles::upload(gpu(), &rope, 91).unwrap();
-            let position_buffer = gpu().buffer("positions", t as u64 * 4).unwrap();
-            gpu().upload(&position_buffer, [bytemuck::cast_slice(&positions)]).unwrap();
+            let position_buffer = buffer(&positions);
             let outcome = run(gpu(), frame(0, t), |plan| {
                 rope_backward(plan, "dqkv", &angles, &position_buffer, turned, d, &dqkv)
             })
             .and_then(|()| close("dqkv", &read_guarded(&dqkv, t), &want, 2e-6, 1e-5));
             table.row(&format!("[{t}, {turned} of {heads}, {d}], {pairs} pairs, {pairing:?}"), outcome.map(drop));
+        }
+    }
+    table.finish();
+}
+
+/// Bytes of plain numbers on the GPU.
+fn buffer<N: bytemuck::Pod>(numbers: &[N]) -> wgpu::Buffer {
+    let buffer = gpu().buffer("numbers", size_of_val(numbers) as u64).unwrap();
+    gpu().upload(&buffer, [bytemuck::cast_slice(numbers)]).unwrap();
+    buffer
+}
+
+#[test]
+fn cross_entropy_over_shards() {
+    let mut table = Table::new("cross_entropy");
+    // (T, V, ids of a shard): one shard, several, the last of them short, labels above 65,535
+    for (profile, gpu) in profiles() {
+        for (t, v, shard) in [(1, 1, 1), (3, 31, 31), (33, 1757, 500), (5, 70_001, 32_768)] {
+            let mut random = Random::new((t * 7919 + v) as u64);
+            let (mut logits, dy) = (random.normals((t * v) as usize, 4.0), random.normals(t as usize, 1.0));
+            logits[0] = 90.0; // a sure token, and one without a chance
+            logits[v as usize - 1] -= 200.0;
+            let mut labels = random.ids(t as usize, v);
+            (labels[0], labels[t as usize / 2]) = (v - 1, backward::IGNORED);
+            let want = backward::cross_entropy(&logits, &labels, v as usize);
+            let want_backward = backward::cross_entropy_backward(&logits, &labels, v as usize, &dy);
+            let seen = vec![[POISON; 4]; t as usize];
+            let (labels, dy, seen) = (buffer(&labels), buffer(&dy), buffer(&seen));
+            let columns = |x: &[f32], first: u32| -> Vec<f32> {
+                let end = v.min(first + shard) as usize;
+                x.chunks(v as usize).flat_map(|row| &row[first as usize..end]).copied().collect()
+            };
+            let shards: Vec<(u32, Tensor)> = (0..v)
+                .step_by(shard as usize)
+                .map(|first| (first, filled(t, shard.min(v - first), &columns(&logits, first))))
+                .collect();
+            let row = format!("[{t}, {v}] by {shard}, {profile}");
+            let outcome = run(&gpu, frame(0, t), |plan| {
+                shards
+                    .iter()
+                    .try_for_each(|(first, logits)| cross_entropy(plan, "loss", logits, *first, &labels, &seen))
+            });
+            let losses = || {
+                let bytes = peregrine::block_on(gpu.read(&seen, 0, t as u64 * 16)).unwrap();
+                let seen: Vec<[f32; 4]> = bytemuck::pod_collect_to_vec(&bytes);
+                close("loss", &seen.iter().map(|seen| seen[3]).collect::<Vec<_>>(), &want, 1e-4, 1e-5)
+            };
+            table.row(&row, outcome.and_then(|()| losses()).map(drop));
+            let outcome = run(&gpu, frame(0, t), |plan| {
+                shards.iter().try_for_each(|(first, logits)| {
+                    cross_entropy_backward(plan, "dlogits", logits, *first, &labels, &dy, &seen)
+                })
+            });
+            table.row(&row, outcome);
+            for (first, logits) in &shards {
+                let outcome = close("dlogits", &read_guarded(logits, t), &columns(&want_backward, *first), 1e-6, 1e-4);
+                table.row(&format!("{row}, dlogits from {first}"), outcome.map(drop));
+            }
         }
     }
     table.finish();

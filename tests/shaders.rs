@@ -21,6 +21,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
+    add(&[&["cross_entropy_backward.wgsl"]], cross_entropy::CrossEntropyBackwardParams::FIELDS);
     add(&[&["rope_backward.wgsl"]], rope_backward::RopeBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "embed_backward.wgsl"]], embed_backward::EmbedBackwardParams::FIELDS);
     add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
@@ -38,6 +39,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     for reduce in reduces {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "rms_norm_backward.wgsl"]], rms_norm_backward::RmsNormBackwardParams::FIELDS);
+        add(&[&[reduce, "cross_entropy.wgsl"]], cross_entropy::CrossEntropyParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }
