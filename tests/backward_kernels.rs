@@ -7,6 +7,7 @@ use common::{Random, Table, close};
 use peregrine::formats::Format;
 use peregrine::kernels::Gradient;
 use peregrine::kernels::add_bias_backward::add_bias_backward;
+use peregrine::kernels::attention_backward::{Heads, attention_dkv, attention_dq, attention_sequence};
 use peregrine::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
 use peregrine::kernels::embed_backward::embed_backward;
 use peregrine::kernels::matmul_dw::matmul_dw;
@@ -310,6 +311,64 @@ fn cross_entropy_over_shards() {
                 let outcome = close("dlogits", &read_guarded(logits, t), &columns(&want_backward, *first), 1e-6, 1e-4);
                 table.row(&format!("{row}, dlogits from {first}"), outcome.map(drop));
             }
+        }
+    }
+    table.finish();
+}
+
+#[test]
+fn attention_of_sequences() {
+    let mut table = Table::new("attention_backward");
+    // (tokens of each sequence, H, KV, D): one token, several sequences, more than a workgroup of keys, the largest head
+    let cases: [(&[u32], u32, u32, u32); 6] = [
+        (&[1], 1, 1, 4),
+        (&[3, 1, 5], 4, 2, 32),
+        (&[67], 9, 3, 64),
+        (&[31, 70, 2], 2, 2, 36),
+        (&[5, 3], 2, 1, 256),
+        (&[130], 3, 1, 8),
+    ];
+    for (profile, gpu) in profiles() {
+        for (lengths, h, kv, d) in cases {
+            let t: u32 = lengths.iter().sum();
+            let mut random = Random::new((t * 7919 + h * 31 + d) as u64);
+            let shape = Heads { heads: h, kv_heads: kv, head_size: d };
+            let (width, y_width) = ((h + 2 * kv) * d, h * d);
+            let qkv = random.normals((t * width) as usize, 1.0);
+            let dy = random.normals((t * y_width) as usize, 1.0);
+            let (mut want_y, mut want_dqkv, mut bounds, mut first) = (Vec::new(), Vec::new(), Vec::new(), 0);
+            for &length in lengths {
+                let part = |from: u32, heads: u32| -> Vec<f32> {
+                    let tokens = qkv.chunks(width as usize).skip(first as usize).take(length as usize);
+                    tokens.flat_map(|token| &token[(from * d) as usize..][..(heads * d) as usize]).copied().collect()
+                };
+                let (q, k, v) = (part(0, h), part(h, kv), part(h + kv, kv));
+                let dy = &dy[(first * y_width) as usize..][..(length * y_width) as usize];
+                let [hs, kvs, ds] = [h, kv, d].map(|n| n as usize);
+                want_y.extend(ops::attention(&q, &k, &v, 0, hs, kvs, ds));
+                let (dq, dk, dv) = backward::attention_backward(&q, &k, &v, hs, kvs, ds, dy);
+                for i in 0..length as usize {
+                    for (x, heads) in [(&dq, hs), (&dk, kvs), (&dv, kvs)] {
+                        want_dqkv.extend_from_slice(&x[i * heads * ds..][..heads * ds]);
+                    }
+                }
+                bounds.extend(vec![[first, first + length]; length as usize]);
+                first += length;
+            }
+            let (qkv, dy) = (filled(t, width, &qkv), filled(t, y_width, &dy));
+            let (y, dqkv) = (poisoned(t, y_width), poisoned(t, width));
+            let [log_sums, means] = [(); 2].map(|()| buffer(&vec![POISON; (t * h) as usize]));
+            let bounds = buffer(&bounds);
+            let outcome = run(&gpu, frame(0, t), |plan| {
+                attention_sequence(plan, "y", shape, &bounds, &qkv, &y, &log_sums)?;
+                attention_dq(plan, "dq", shape, &bounds, &qkv, &y, &dy, &log_sums, &means, &dqkv)?;
+                attention_dkv(plan, "dkv", shape, &bounds, &qkv, &dy, &log_sums, &means, &dqkv)
+            });
+            let row = format!("{lengths:?}, {h} heads of {d}, {kv} kv, {profile}");
+            let y_outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want_y, 1e-5, 1e-5));
+            table.row(&format!("{row}, y"), y_outcome.map(drop));
+            let outcome = close("dqkv", &read_guarded(&dqkv, t), &want_dqkv, 2e-5, 1e-4);
+            table.row(&format!("{row}, dqkv"), outcome.map(drop));
         }
     }
     table.finish();

@@ -40,6 +40,10 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&["frame.wgsl", reduce, "rms_norm.wgsl"]], rms_norm::RmsNormParams::FIELDS);
         add(&[&[reduce, "rms_norm_backward.wgsl"]], rms_norm_backward::RmsNormBackwardParams::FIELDS);
         add(&[&[reduce, "cross_entropy.wgsl"]], cross_entropy::CrossEntropyParams::FIELDS);
+        for kernel in ["attention_sequence.wgsl", "attention_dq.wgsl", "attention_dkv.wgsl"] {
+            let fields = attention_backward::AttentionSequenceParams::FIELDS;
+            add(&[&["frame.wgsl", reduce, "attend/sequence.wgsl", kernel]], fields);
+        }
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }

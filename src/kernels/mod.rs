@@ -3,6 +3,7 @@
 
 pub mod add_bias_backward;
 pub mod attention;
+pub mod attention_backward;
 pub mod cross_entropy;
 pub mod dot_bytes;
 pub mod embed;

@@ -1,0 +1,139 @@
+//! Attention over whole sequences and its gradients, for training. Tokens of several sequences lie one after another; a
+//! token sees its own sequence up to itself. [`attention_sequence`] keeps the logarithms of the softmaxes' sums, from which
+//! [`attention_dq`] and then [`attention_dkv`] make the probabilities anew.
+
+use super::reduce;
+use crate::error::Result;
+use crate::kernel::{KernelKey, params};
+use crate::plan::{Cost, Grid, PlanBuilder};
+use crate::tensor::Tensor;
+
+params! {
+    AttentionSequenceParams {
+        heads: u32,
+        kv_heads: u32,
+        head_size: u32,
+        qkv_stride: u32,
+        y_stride: u32,
+        scale: f32,
+    }
+}
+
+/// The shape of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// H, a multiple of KV.
+    pub heads: u32,
+    /// KV
+    pub kv_heads: u32,
+    /// D, at most 256.
+    pub head_size: u32,
+}
+
+impl Heads {
+    fn params(self, label: &str, qkv: &Tensor, y: &Tensor) -> AttentionSequenceParams {
+        let Heads { heads, kv_heads, head_size } = self;
+        assert!(
+            qkv.cols == (heads + 2 * kv_heads) * head_size && y.cols == heads * head_size,
+            "{label}: qkv has {} channels and y {}, for {heads} + 2 x {kv_heads} heads of {head_size}",
+            qkv.cols,
+            y.cols
+        );
+        assert!(
+            head_size <= 256 && heads.is_multiple_of(kv_heads),
+            "{label}: heads of {head_size}, {heads} on {kv_heads}"
+        );
+        let scale = 1.0 / (head_size as f32).sqrt();
+        AttentionSequenceParams { heads, kv_heads, head_size, qkv_stride: qkv.stride(), y_stride: y.stride(), scale }
+    }
+
+    /// Matrix products of one pass over the keys.
+    fn cost(self, products: u64) -> Cost {
+        let Heads { heads, kv_heads, head_size } = self;
+        Cost {
+            token_bytes: (heads + 2 * kv_heads) as u64 * head_size as u64 * 4,
+            key_flops: products * 2 * heads as u64 * head_size as u64,
+            ..Cost::default()
+        }
+    }
+}
+
+fn key(plan: &PlanBuilder, kernel: &'static str) -> KernelKey {
+    KernelKey::new(&[&["frame.wgsl", reduce(&plan.gpu), "attend/sequence.wgsl", kernel]])
+}
+
+/// qkv [T, H + KV + KV, D] turned by RoPE, bounds [T] (first token of its sequence, first past it; u32 each)
+/// -> y [T, H, D], log_sums [T, H] (f32).
+pub fn attention_sequence(
+    plan: &mut PlanBuilder,
+    label: &str,
+    shape: Heads,
+    bounds: &wgpu::Buffer,
+    qkv: &Tensor,
+    y: &Tensor,
+    log_sums: &wgpu::Buffer,
+) -> Result<()> {
+    let params = shape.params(label, qkv, y);
+    let buffers = [("bounds", bounds), ("qkv", &qkv.buffer), ("y", &y.buffer), ("log_sums", log_sums)];
+    plan.step(label, &key(plan, "attention_sequence.wgsl"), params, &buffers, Grid::tiles(shape.heads, 1), y)?;
+    plan.cost(shape.cost(2));
+    Ok(())
+}
+
+/// Of [`attention_sequence`], with dy [T, H, D] -> the queries' part of dqkv [T, H + KV + KV, D], means [T, H] (f32).
+#[allow(clippy::too_many_arguments)]
+pub fn attention_dq(
+    plan: &mut PlanBuilder,
+    label: &str,
+    shape: Heads,
+    bounds: &wgpu::Buffer,
+    qkv: &Tensor,
+    y: &Tensor,
+    dy: &Tensor,
+    log_sums: &wgpu::Buffer,
+    means: &wgpu::Buffer,
+    dqkv: &Tensor,
+) -> Result<()> {
+    let params = shape.params(label, qkv, y);
+    assert!(dy.cols == y.cols && dqkv.cols == qkv.cols, "{label}: gradients have the shapes of what they belong to");
+    let buffers = [
+        ("bounds", bounds),
+        ("qkv", &qkv.buffer),
+        ("y", &y.buffer),
+        ("dy", &dy.buffer),
+        ("log_sums", log_sums),
+        ("means", means),
+        ("dqkv", &dqkv.buffer),
+    ];
+    plan.step(label, &key(plan, "attention_dq.wgsl"), params, &buffers, Grid::tiles(shape.heads, 1), dqkv)?;
+    plan.cost(shape.cost(3));
+    Ok(())
+}
+
+/// Of the same, after [`attention_dq`] -> the keys' and values' part of dqkv.
+#[allow(clippy::too_many_arguments)]
+pub fn attention_dkv(
+    plan: &mut PlanBuilder,
+    label: &str,
+    shape: Heads,
+    bounds: &wgpu::Buffer,
+    qkv: &Tensor,
+    dy: &Tensor,
+    log_sums: &wgpu::Buffer,
+    means: &wgpu::Buffer,
+    dqkv: &Tensor,
+) -> Result<()> {
+    let params = shape.params(label, qkv, dy);
+    assert!(dqkv.cols == qkv.cols, "{label}: gradients have the shapes of what they belong to");
+    let buffers = [
+        ("bounds", bounds),
+        ("qkv", &qkv.buffer),
+        ("dy", &dy.buffer),
+        ("log_sums", log_sums),
+        ("means", means),
+        ("dqkv", &dqkv.buffer),
+    ];
+    plan.step(label, &key(plan, "attention_dkv.wgsl"), params, &buffers, Grid::tiles(shape.kv_heads, 1), dqkv)?;
+    plan.cost(shape.cost(4));
+    Ok(())
+}
