@@ -15,14 +15,14 @@ fn attention_dkv(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
     let shared_by = params.heads / params.kv_heads;
     let key = key_row(token, group.x);
     let value = value_row(token, group.x);
-    let queries = (frame.tokens - token) * shared_by; // that may see the key: the same in all lanes
+    let queries = (bounds[token].y - token) * shared_by; // that see the key: the same in all lanes
     var dk: array<f32, CHANNELS>;
     var dv: array<f32, CHANNELS>;
     for (var begin = 0u; begin < queries; begin += GROUP) {
         let q = begin + lanes.lane;
         let seeing = token + q / shared_by;
         var slope = vec2<f32>();
-        if (q < queries && seeing < bounds[token].y) {
+        if (q < queries) {
             let head = group.x * shared_by + q % shared_by;
             let row = seeing * params.y_stride + head * params.head_size;
             var dp = 0.0;

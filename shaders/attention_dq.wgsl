@@ -22,10 +22,10 @@ fn attention_dq(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
     }
     let mean = group_sum(product, lanes);
     var result: array<f32, CHANNELS>;
-    for (var begin = 0u; begin <= token; begin += GROUP) { // whose bound is the same in all lanes
+    for (var begin = bounds[token].x; begin <= token; begin += GROUP) { // the same in all lanes
         let key = begin + lanes.lane;
         var slope = 0.0;
-        if (key >= bounds[token].x && key <= token) {
+        if (key <= token) {
             var dp = 0.0;
             for (var c = 0u; c < params.head_size; c++) {
                 dp += dy[row + c] * qkv[value_row(key, kv_head) + c];

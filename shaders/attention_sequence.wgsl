@@ -14,10 +14,10 @@ fn attention_sequence(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
     var most = -1e30;
     var sum = 0.0;
     var result: array<f32, CHANNELS>;
-    for (var begin = 0u; begin <= token; begin += GROUP) { // whose bound is the same in all lanes
+    for (var begin = bounds[token].x; begin <= token; begin += GROUP) { // the same in all lanes
         let key = begin + lanes.lane;
         var s = -1e30;
-        if (key >= bounds[token].x && key <= token) {
+        if (key <= token) {
             s = score_of(query, key_row(key, kv_head));
         }
         let above = max(most, group_max(s, lanes));

@@ -6,6 +6,7 @@ struct Params {
     first_row: u32, // of this part
     rows: u32,      // of this part
     y_stride: u32,  // in vec4
+    skip: u32,      // rows of the buffers that come before this part's
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

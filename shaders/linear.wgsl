@@ -15,6 +15,10 @@ struct Params {
     squares: u32,   // input/normed.wgsl: how many sums of squares the step before left
     width: f32,     // input/normed.wgsl: C, whose mean square it is
     eps: f32,       // input/normed.wgsl: of the RMSNorm
+    skip: u32,      // rows of the weight's buffers that come before this part's
+    y_first: u32,   // finish/add_columns.wgsl: the column of y that row 0 of W is added to
+    y_step: u32,    // finish/add_columns.wgsl: from there to that of the next row
+    scale: f32,     // finish/add_columns.wgsl
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -7,6 +7,8 @@ struct Params {
     stride: u32,         // of a token in x and dy, in floats
     inverse_stride: u32, // of a token in inverse, in floats
     adds: u32,           // 1: to what dgain holds
+    first: u32,          // column of x and dy where a token's rows begin
+    inverse_first: u32,  // the same in inverses
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -23,8 +25,8 @@ fn rms_norm_dgain(@builtin(global_invocation_id) id: vec3<u32>) {
     var sum = 0.0;
     for (var token = 0u; token < frame.tokens; token++) {
         for (var row = 0u; row < params.rows_per_token; row++) {
-            let i = token * params.stride + row * params.row_stride + id.x;
-            sum += dy[i] * x[i] * inverses[token * params.inverse_stride + row];
+            let i = token * params.stride + params.first + row * params.row_stride + id.x;
+            sum += dy[i] * x[i] * inverses[token * params.inverse_stride + params.inverse_first + row];
         }
     }
     if (params.adds != 0u) {

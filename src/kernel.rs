@@ -141,7 +141,8 @@ impl Kernel {
 
 /// Makes the Rust twin of a WGSL `struct Params`: plain scalars, checked against the WGSL by tests/shaders.rs.
 macro_rules! params {
-    ($name:ident { $($field:ident: $type:ident,)* }) => {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $type:ident,)* }) => {
+        $(#[$meta])*
         #[repr(C)]
         #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
         pub struct $name { $(pub $field: $type,)* }

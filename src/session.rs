@@ -10,7 +10,7 @@ use crate::kernels::attention::MAX_HEAD_SIZE;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::rope_kv::{Angles, KvCache};
 use crate::kernels::{KvFormat, few_tokens};
-use crate::model::forward::forward;
+use crate::model::forward::{Keys, Pass, forward};
 use crate::model::state::{Activations, kv_caches};
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder, Step};
@@ -334,13 +334,16 @@ impl Stage {
         exact: bool,
     ) -> Result<Stage> {
         let gpu = model.gpu();
-        let int8 = gpu.profile().int8 && !exact && tokens == 1; // bytes gain nothing where weights are used often
+        let adapters = model.adapters();
+        // bytes gain nothing where weights are used often, and adapters want floats
+        let int8 = gpu.profile().int8 && !exact && tokens == 1 && adapters.is_none();
         let rows = if tokens > 1 && logits.rows == tokens { Rows::All } else { Rows::Last };
-        let (config, weights) = (model.config(), model.weights());
-        let activations = Activations::new(gpu, config, weights, tokens, context, logits, int8)?;
+        let (config, w) = (model.config(), model.weights());
+        let activations = Activations::new(gpu, config, w, adapters, tokens, context, logits, int8)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = exact;
-        forward(&mut plan, config, weights, angles, caches, &activations, rows)?;
+        let pass = Pass { config, w, adapters, angles, keys: Keys::Cached(caches), a: &activations };
+        forward(&mut plan, &pass, rows)?;
         Ok(Stage { plan: plan.finish(name)?, activations })
     }
 

@@ -14,6 +14,7 @@ pub struct Weight {
 }
 
 /// Rows of one format. `layout` tells how they lie in the two buffers.
+#[derive(Clone)]
 pub struct Part {
     pub format: Format,
     pub order: Order,
@@ -22,7 +23,9 @@ pub struct Part {
     pub scales: wgpu::Buffer,
     pub first_row: u32,
     pub rows: u32,
-    /// That both buffers take.
+    /// Rows of the buffers that come before; not 0 in a view of some rows alone.
+    pub skip: u32,
+    /// That the rows take in both buffers.
     bytes: u64,
 }
 
@@ -37,9 +40,9 @@ pub enum Order {
 
 impl Order {
     /// What suits the device: a processor's lanes have neighbouring rows. Super-blocks of eight blocks stay whole.
-    fn choose(gpu: &Gpu, format: Format, rows_of_part: usize) -> Order {
+    fn choose(gpu: &Gpu, format: Format) -> Order {
         let blocks_apart = format.block_weights() <= 32;
-        match gpu.profile().lanes && blocks_apart && rows_of_part.is_multiple_of(PANEL) {
+        match gpu.profile().lanes && blocks_apart {
             true => Order::Panels,
             false => Order::Rows,
         }
@@ -80,7 +83,8 @@ impl Weight {
         let mut weight = Weight { name: name.into(), rows: 0, cols, parts: Vec::new() };
         for run in sources.chunk_by(|a, b| a.format == b.format) {
             let rows: Vec<&[u8]> = run.iter().flat_map(|source| source.rows(cols)).collect();
-            weight.push(gpu, run[0].format, &rows)?;
+            let order = Order::choose(gpu, run[0].format);
+            weight.push(gpu, run[0].format, order, &rows)?;
         }
         Ok(weight)
     }
@@ -90,17 +94,18 @@ impl Weight {
         assert!(a.format == b.format && a.rows == b.rows, "{name}: only equal tensors take turns");
         let mut weight = Weight { name: name.into(), rows: 0, cols, parts: Vec::new() };
         let rows: Vec<&[u8]> = a.rows(cols).zip(b.rows(cols)).flat_map(|(a, b)| [a, b]).collect();
-        weight.push(gpu, a.format, &rows)?;
+        weight.push(gpu, a.format, Order::choose(gpu, a.format), &rows)?;
         Ok(weight)
     }
 
-    fn push(&mut self, gpu: &Gpu, format: Format, rows: &[&[u8]]) -> Result<()> {
+    fn push(&mut self, gpu: &Gpu, format: Format, order: Order, rows: &[&[u8]]) -> Result<()> {
         let row_weights = self.cols.next_multiple_of(32) as u64;
         let (quants_of_row, scales_of_row) = layout::stream_bytes(format, row_weights * 2);
         let most = (2 * gpu.max_binding() / quants_of_row.max(scales_of_row)) as usize;
         let rows_of_part = (most / ROWS_TOGETHER * ROWS_TOGETHER).max(most.clamp(1, ROWS_TOGETHER));
         let rows_of_piece = (PIECE / (row_weights as usize * 4)).next_multiple_of(PANEL);
-        let order = Order::choose(gpu, format, rows_of_part);
+        // a panel lies in one part
+        let order = if rows_of_part.is_multiple_of(PANEL) { order } else { Order::Rows };
         for (i, rows) in rows.chunks(rows_of_part).enumerate() {
             let rows_held = if order == Order::Panels { rows.len().next_multiple_of(PANEL) } else { rows.len() };
             let (quants_size, scales_size) = layout::stream_bytes(format, row_weights * rows_held as u64);
@@ -128,10 +133,40 @@ impl Weight {
             to_quants.finish()?;
             to_scales.finish()?;
             let (first_row, bytes) = (self.rows, quants_size + scales_size);
-            self.parts.push(Part { format, order, quants, scales, first_row, rows: rows.len() as u32, bytes });
+            self.parts.push(Part { format, order, quants, scales, first_row, rows: rows.len() as u32, skip: 0, bytes });
             self.rows += rows.len() as u32;
         }
         Ok(())
+    }
+
+    /// A matrix that learns: f32, row by row, so that its gradient and moments can be tensors of the same layout.
+    /// data [rows, cols].
+    pub fn master(gpu: &Gpu, name: &str, cols: u32, data: &[f32]) -> Result<Weight> {
+        let rows = data.len() as u32 / cols;
+        Weight::masters(gpu, name, cols, &[Source { format: Format::F32, rows, data: bytemuck::cast_slice(data) }])
+    }
+
+    /// [`Weight::master`] of the rows of several tensors, one after another, all of them F32.
+    pub fn masters(gpu: &Gpu, name: &str, cols: u32, sources: &[Source]) -> Result<Weight> {
+        assert!(sources.iter().all(|source| source.format == Format::F32), "{name}: masters are F32");
+        let mut weight = Weight { name: name.into(), rows: 0, cols, parts: Vec::new() };
+        let rows: Vec<&[u8]> = sources.iter().flat_map(|source| source.rows(cols)).collect();
+        weight.push(gpu, Format::F32, Order::Rows, &rows)?;
+        Ok(weight)
+    }
+
+    /// Some rows of the matrix, over the same buffers.
+    pub fn rows(&self, first: u32, count: u32) -> Weight {
+        let part = |part: &Part| {
+            let begin = first.max(part.first_row);
+            let end = (first + count).min(part.first_row + part.rows);
+            let rows = end.checked_sub(begin).filter(|&rows| rows > 0)?;
+            let bytes = part.bytes * rows as u64 / part.rows as u64;
+            let skip = part.skip + begin - part.first_row;
+            Some(Part { first_row: begin - first, rows, skip, bytes, ..part.clone() })
+        };
+        let parts = self.parts.iter().filter_map(part).collect();
+        Weight { name: self.name.clone(), rows: count, cols: self.cols, parts }
     }
 
     /// Blocks of 32 weights in a row.

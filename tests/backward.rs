@@ -7,8 +7,8 @@ use common::tiny::TinyModel;
 use common::{Random, Table};
 use peregrine::formats::Format;
 use peregrine::model::{Architecture, Pairing, Rope};
-use peregrine::reference::gradients::Sequence;
 use peregrine::reference::{ReferenceModel, backward, ops};
+use peregrine::train::{IGNORED, Sequence};
 
 /// Inputs and gradients of an op, each flat.
 type Tensors = Vec<Vec<f64>>;
@@ -164,7 +164,7 @@ fn cross_entropy() {
         let mut random = Random::new((t * v) as u64);
         let mut labels = random.ids(t, v as u32);
         if t > 2 {
-            labels[1] = backward::IGNORED;
+            labels[1] = IGNORED;
         }
         let outcome = check(
             vec![normals(&mut random, t * v)],
@@ -175,9 +175,9 @@ fn cross_entropy() {
     }
     table.finish();
     // equal logits: the loss is ln V; an ignored label has none, and gives no gradient
-    let loss = backward::cross_entropy(&[2.0f32; 12], &[3, backward::IGNORED, 0], 4);
+    let loss = backward::cross_entropy(&[2.0f32; 12], &[3, IGNORED, 0], 4);
     assert_eq!(loss, [4f32.ln(), 0.0, 4f32.ln()]);
-    let dlogits = backward::cross_entropy_backward(&[2.0f32; 12], &[3, backward::IGNORED, 0], 4, &[1.0; 3]);
+    let dlogits = backward::cross_entropy_backward(&[2.0f32; 12], &[3, IGNORED, 0], 4, &[1.0; 3]);
     assert_eq!(dlogits[4..8], [0.0; 4]);
     // logits that are far apart stay finite
     assert_eq!(backward::cross_entropy(&[1e4f64, -1e4], &[1], 2), [2e4]);
@@ -191,7 +191,7 @@ fn check_model(tiny: &TinyModel, table: &mut Table, row: &str) {
     let batch = [6, 4].map(|t| {
         let ids = random.ids(t, tiny.vocab);
         let mut labels = random.ids(t, tiny.vocab);
-        labels[1] = backward::IGNORED;
+        labels[1] = IGNORED;
         Sequence { ids, labels }
     });
     let gradients = model.gradients(&batch).expect("gradients");
@@ -267,6 +267,6 @@ fn a_bad_batch_is_refused() {
     };
     assert!(told(&[1, 2], &[1]).contains("one for each of 2 tokens"));
     assert!(told(&[1, 2], &[1, 203]).contains("below the vocabulary's 203"));
-    assert!(told(&[1], &[backward::IGNORED]).contains("not ignored"));
+    assert!(told(&[1], &[IGNORED]).contains("not ignored"));
     assert!(told(&[203], &[1]).contains("below the vocabulary's 203"));
 }

@@ -15,11 +15,13 @@ use peregrine::kernels::matmul_dx::matmul_dx;
 use peregrine::kernels::rms_norm_backward::{rms_norm_backward, rms_norm_dgain};
 use peregrine::kernels::rope_backward::rope_backward;
 use peregrine::kernels::rope_kv::Angles;
-use peregrine::kernels::swiglu_backward::{GateUp, swiglu_backward};
+use peregrine::kernels::swiglu::Lie;
+use peregrine::kernels::swiglu_backward::swiglu_backward;
 use peregrine::model::{Pairing, Rope};
 use peregrine::plan::PlanBuilder;
 use peregrine::reference::{backward, ops};
 use peregrine::tensor::Tensor;
+use peregrine::train::IGNORED;
 use peregrine::weight::{Source, Vector, Weight};
 
 #[test]
@@ -118,7 +120,7 @@ fn matmul_dw_sizes() {
                 &format!("[{n}, {t}] x [{t}, {k}], {profile}"),
                 case,
                 (&want, abs),
-                |plan, dw, to| matmul_dw(plan, "dw", &dy, &x, dw, to),
+                |plan, dw, to| matmul_dw(plan, "dw", &dy, &x, dw, 0, to),
             );
         }
     }
@@ -177,12 +179,12 @@ fn swiglu_backward_sizes() {
         gate[0] = -200.0; // whose exponential leaves f32
         let (dgate, dup) = backward::swiglu_backward(&gate, &up, &dy);
         let dy = filled(t, f, &dy);
-        for lie in [GateUp::Stacked, GateUp::Alternating] {
+        for lie in [Lie::Stacked, Lie::Alternating] {
             let joined = |gate: &[f32], up: &[f32]| -> Vec<f32> {
                 let rows = gate.chunks(f as usize).zip(up.chunks(f as usize));
                 match lie {
-                    GateUp::Stacked => rows.flat_map(|(gate, up)| [gate, up].concat()).collect(),
-                    GateUp::Alternating => {
+                    Lie::Stacked => rows.flat_map(|(gate, up)| [gate, up].concat()).collect(),
+                    Lie::Alternating => {
                         rows.flat_map(|(gate, up)| gate.iter().zip(up).flat_map(|(g, u)| [*g, *u])).collect()
                     }
                 }
@@ -276,7 +278,7 @@ fn cross_entropy_over_shards() {
             logits[0] = 90.0; // a sure token, and one without a chance
             logits[v as usize - 1] -= 200.0;
             let mut labels = random.ids(t as usize, v);
-            (labels[0], labels[t as usize / 2]) = (v - 1, backward::IGNORED);
+            (labels[0], labels[t as usize / 2]) = (v - 1, IGNORED);
             let want = backward::cross_entropy(&logits, &labels, v as usize);
             let want_backward = backward::cross_entropy_backward(&logits, &labels, v as usize, &dy);
             let seen = vec![[POISON; 4]; t as usize];

@@ -728,7 +728,7 @@ fn what_is_kept_between_runs() {
 fn activation_bytes(gpu: &peregrine::Gpu, model: &peregrine::Model, tokens: u32) -> u64 {
     let (config, weights) = (model.config(), model.weights());
     let logits = peregrine::tensor::Tensor::new(gpu, "logits", 1, config.vocab_size).unwrap();
-    let all = peregrine::model::state::Activations::new(gpu, config, weights, tokens, 1, logits, false).unwrap();
+    let all = peregrine::model::state::Activations::new(gpu, config, weights, None, tokens, 1, logits, false).unwrap();
     let block = &all.block[0]; // all blocks of this model share one
     let tensors = [
         &all.x,

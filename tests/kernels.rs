@@ -11,6 +11,7 @@ use peregrine::kernels::linear::{Finish, Input, Linear, Squares, linear, linear_
 use peregrine::kernels::rms_norm::Rows;
 use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
 use peregrine::kernels::sample::{Chosen, Mark, Sample, Settings};
+use peregrine::kernels::swiglu::Lie;
 use peregrine::kernels::{self, KvFormat};
 use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Plan, PlanBuilder};
@@ -425,11 +426,14 @@ fn swiglu() {
             // gates far below zero, where exp(-g) leaves f32
             let gate: Vec<f32> = a.iter().enumerate().map(|(i, v)| if i % 5 == 0 { v * 100.0 } else { *v }).collect();
             let rows = gate.chunks(f as usize).zip(up.chunks(f as usize));
-            let both: Vec<f32> = rows.flat_map(|(gate, up)| [gate, up].concat()).collect();
-            let (gate_up, y) = (filled(t, 2 * f, &both), poisoned(t, f));
-            let outcome = run(gpu(), frame(0, t), |plan| kernels::swiglu::swiglu(plan, "y", &gate_up, &y))
-                .and_then(|()| close("y", &read_guarded(&y, t), &ops::swiglu(&gate, &up), 1e-6, 1e-5));
-            table.row(&format!("T {t} F {f}"), outcome.map(drop));
+            let stacked: Vec<f32> = rows.flat_map(|(gate, up)| [gate, up].concat()).collect();
+            let alternating: Vec<f32> = gate.iter().zip(&up).flat_map(|(gate, up)| [*gate, *up]).collect();
+            for (lie, both) in [(Lie::Stacked, stacked), (Lie::Alternating, alternating)] {
+                let (gate_up, y) = (filled(t, 2 * f, &both), poisoned(t, f));
+                let outcome = run(gpu(), frame(0, t), |plan| kernels::swiglu::swiglu(plan, "y", &gate_up, lie, &y))
+                    .and_then(|()| close("y", &read_guarded(&y, t), &ops::swiglu(&gate, &up), 1e-6, 1e-5));
+                table.row(&format!("T {t} F {f}, {lie:?}"), outcome.map(drop));
+            }
         }
     }
     table.finish();

@@ -23,6 +23,11 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
     add(&[&["cross_entropy_backward.wgsl"]], cross_entropy::CrossEntropyBackwardParams::FIELDS);
     add(&[&["rope_backward.wgsl"]], rope_backward::RopeBackwardParams::FIELDS);
+    add(&[&["rope/turned.wgsl", "rope.wgsl"]], rope::RopeParams::FIELDS);
+    add(&[&["dropout.wgsl"]], dropout::DropoutParams::FIELDS);
+    for kernel in ["adamw.wgsl", "sgd.wgsl"] {
+        add(&[&["frame.wgsl", "optimizer.wgsl", kernel]], optimizer::OptimizerParams::FIELDS);
+    }
     add(&[&["frame.wgsl", "embed_backward.wgsl"]], embed_backward::EmbedBackwardParams::FIELDS);
     add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "add_bias_backward.wgsl"]], add_bias_backward::AddBiasBackwardParams::FIELDS);
@@ -42,8 +47,11 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&[reduce, "cross_entropy.wgsl"]], cross_entropy::CrossEntropyParams::FIELDS);
         for kernel in ["attention_sequence.wgsl", "attention_dq.wgsl", "attention_dkv.wgsl"] {
             let fields = attention_backward::AttentionSequenceParams::FIELDS;
-            add(&[&["frame.wgsl", reduce, "attend/sequence.wgsl", kernel]], fields);
+            add(&[&[reduce, "attend/sequence.wgsl", kernel]], fields);
         }
+        let fields = heads_norm_backward::HeadsNormBackwardParams::FIELDS;
+        add(&[&[reduce, "heads_norm_backward.wgsl"]], fields);
+        add(&[&[reduce, "sum_of_squares.wgsl"]], optimizer::SumOfSquaresParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }
@@ -56,14 +64,16 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
             add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
         }
-        add(&[&["frame.wgsl"], writing, &["rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
+        add(&[&["frame.wgsl"], writing, &["rope/turned.wgsl", "rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
     }
     let floats: [&[&str]; 2] =
         [&["operand/f32.wgsl", "operand/dot.wgsl"], &["operand/f32_subgroup8.wgsl", "operand/dot.wgsl"]];
     let bytes: &[&str] = &["operand/bytes.wgsl"];
-    let finishes: [&[&str]; 6] = [
+    let finishes: [&[&str]; 8] = [
         &["finish/store.wgsl"],
         &["finish/add.wgsl"],
+        &["finish/sum.wgsl"],
+        &["finish/add_columns.wgsl"],
         &["silu.wgsl", "finish/swiglu.wgsl"],
         &["finish/add_norm.wgsl"],
         &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"],
@@ -85,7 +95,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         for (i, finish) in finishes.into_iter().enumerate() {
             for input in ["input/plain.wgsl", "input/normed.wgsl"] {
                 let shared = ["frame.wgsl", "linear.wgsl", "order/rows.wgsl", input];
-                for reduce in if i < 4 { &reduces[..] } else { &[] } {
+                for reduce in if i < 6 { &reduces[..] } else { &[] } {
                     add(&[files, &shared, floats[0], finish, &[reduce, "matvec.wgsl"]], fields);
                 }
                 let panels = ["frame.wgsl", "linear.wgsl", "order/panels.wgsl", input];
@@ -93,7 +103,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
                     add(&[files, &shared, operand, finish, &["matvec_lane.wgsl"]], fields);
                     add(&[files, &panels, operand, finish, &["matvec_lane.wgsl"]], fields);
                 }
-                if i < 3 && input == "input/plain.wgsl" {
+                if i < 5 && input == "input/plain.wgsl" {
                     add(&[files, &shared, floats[0], finish, &["matmul.wgsl"]], fields);
                     for matrix in matrices {
                         add(&[matrix, files, &shared, floats[0], finish, &["matmul_matrix.wgsl"]], fields);
@@ -148,6 +158,9 @@ fn faults(key: &KernelKey, fields: Fields) -> Vec<String> {
     faults.extend(struct_faults(&module, "Params", fields));
     if key.files.contains(&"sampling.wgsl") {
         faults.extend(struct_faults(&module, "Settings", sample::Settings::FIELDS));
+    }
+    if key.files.contains(&"optimizer.wgsl") {
+        faults.extend(struct_faults(&module, "Rates", optimizer::Rates::FIELDS));
     }
     faults
 }

@@ -5,11 +5,10 @@ mod common;
 use common::{ids, json, numbers};
 use peregrine::Gguf;
 use peregrine::reference::ReferenceModel;
-use peregrine::reference::backward::{IGNORED, matmul_dw, matmul_dx};
-use peregrine::reference::gradients::Sequence;
+use peregrine::reference::backward::{matmul_dw, matmul_dx};
 use peregrine::reference::ops;
 use peregrine::reference::optimizer::{Moments, adamw, global_norm};
-use peregrine::train::{AdamW, Decline, Schedule};
+use peregrine::train::{AdamW, Decline, IGNORED, Schedule, Sequence};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -4,5 +4,6 @@
 const BLOCK_STEP: u32 = 32u; // from a block of a row to the next
 
 fn first_block(row: u32) -> u32 {
-    return (row >> 5u) * params.blocks * 32u + (row & 31u);
+    let i = params.skip + row;
+    return (i >> 5u) * params.blocks * 32u + (i & 31u);
 }

@@ -9,6 +9,7 @@ mod value;
 mod write;
 
 use crate::error::{Error, Result};
+use crate::formats::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -213,6 +214,21 @@ impl Gguf {
         let (bytes, start) = &self.parts[tensor.part];
         let start = start + tensor.offset as usize;
         &bytes[start..start + tensor.size as usize]
+    }
+
+    /// A tensor as f32, whatever its format.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] for a type that we cannot decode.
+    pub fn floats(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
+        let Some(format) = Format::from_type(tensor.kind) else {
+            let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+            let expected = format!("one of the formats {}", names.join(", "));
+            return Err(Error::Tensor { name: tensor.name.clone(), expected, got: tensor.kind.name().into() });
+        };
+        let mut values = vec![0.0; tensor.count() as usize];
+        format.decode(self.data(tensor), &mut values);
+        Ok(values)
     }
 
     pub fn get(&self, key: &str) -> Option<&Value> {

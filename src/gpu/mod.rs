@@ -13,7 +13,7 @@ pub use adapter::{GpuCard, GpuOptions, Matrix};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelKey};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A device and its queue. Cloning is cheap and shares both.
@@ -37,6 +37,8 @@ struct Inner {
     outline: bool,
     /// Bytes written to buffers since the queue was last waited for.
     staged: AtomicU64,
+    /// Bytes of the buffers made so far, given back or not.
+    asked: AtomicU64,
 }
 
 /// Pipelines by what they are made of: each is compiled once per device, under whatever profile.
@@ -164,6 +166,7 @@ impl Gpu {
             pipeline_file: None,
             trouble: Arc::default(),
             staged: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             outline: false,
         };
         Gpu { inner: Arc::new(inner) }
@@ -199,6 +202,7 @@ impl Gpu {
             pipeline_file: self.inner.pipeline_file.clone(),
             trouble: trouble.clone(),
             staged: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             outline: self.inner.outline,
         };
         Gpu { inner: Arc::new(inner) }
@@ -213,6 +217,11 @@ impl Gpu {
             inner.kernels = Arc::default();
         }
         gpu
+    }
+
+    /// Bytes of the buffers that were asked for so far: on an outline, the memory that what was planned on it would take.
+    pub(crate) fn asked(&self) -> u64 {
+        self.inner.asked.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_outline(&self) -> bool {

@@ -27,6 +27,7 @@ impl Gpu {
                 hint: "Choose a smaller context or a smaller model".into(),
             });
         }
+        self.inner.asked.fetch_add(size, Ordering::Relaxed);
         let size = if self.is_outline() { 16 } else { size };
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);

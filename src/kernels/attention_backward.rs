@@ -59,7 +59,7 @@ impl Heads {
 }
 
 fn key(plan: &PlanBuilder, kernel: &'static str) -> KernelKey {
-    KernelKey::new(&[&["frame.wgsl", reduce(&plan.gpu), "attend/sequence.wgsl", kernel]])
+    KernelKey::new(&[&[reduce(&plan.gpu), "attend/sequence.wgsl", kernel]])
 }
 
 /// qkv [T, H + KV + KV, D] turned by RoPE, bounds [T] (first token of its sequence, first past it; u32 each)

@@ -2,7 +2,7 @@
 //! that emulate a GPU. What becomes of the results (stored, added to the residual stream, ..) is part of the step.
 
 use super::rms_norm::Rows;
-use super::{few_tokens, reduce};
+use super::{Columns, few_tokens, reduce};
 use crate::error::Result;
 use crate::gpu::{Gpu, Matrix, Profile};
 use crate::kernel::{KernelKey, params};
@@ -22,6 +22,10 @@ params! {
         squares: u32,
         width: f32,
         eps: f32,
+        skip: u32,
+        y_first: u32,
+        y_step: u32,
+        scale: f32,
     }
 }
 
@@ -151,6 +155,10 @@ pub enum Finish<'a> {
     Store(&'a Tensor),
     /// y += results.
     Add(&'a Tensor),
+    /// y = residual + results.
+    Sum { residual: &'a Tensor, y: &'a Tensor },
+    /// Some columns of y += scale * results.
+    AddColumns { y: &'a Tensor, columns: Columns, scale: f32 },
     /// y = silu(even rows) * odd rows. For one token y may be of bytes.
     Swiglu(&'a Tensor),
     /// For one token: y += results; then `normed` = y * gain (f32 or bytes) and `squares`, for [`Input::Normed`].
@@ -160,7 +168,8 @@ pub enum Finish<'a> {
 impl Finish<'_> {
     fn y(&self) -> &Tensor {
         match self {
-            Finish::Store(y) | Finish::Add(y) | Finish::Swiglu(y) | Finish::AddNorm { y, .. } => y,
+            Finish::Store(y) | Finish::Add(y) | Finish::Swiglu(y) => y,
+            Finish::Sum { y, .. } | Finish::AddColumns { y, .. } | Finish::AddNorm { y, .. } => y,
         }
     }
 
@@ -168,6 +177,8 @@ impl Finish<'_> {
         match self {
             Finish::Store(_) => &["finish/store.wgsl"],
             Finish::Add(_) => &["finish/add.wgsl"],
+            Finish::Sum { .. } => &["finish/sum.wgsl"],
+            Finish::AddColumns { .. } => &["finish/add_columns.wgsl"],
             Finish::Swiglu(y) if y.element == Element::Bytes => {
                 &["bytes.wgsl", "silu.wgsl", "finish/swiglu_bytes.wgsl"]
             }
@@ -210,7 +221,11 @@ pub fn linear_with(
     finish: Finish,
 ) -> Result<()> {
     let y = finish.y();
-    let results = if matches!(finish, Finish::Swiglu(_)) { 2 * y.cols } else { y.cols };
+    let (results, columns, scale) = match finish {
+        Finish::Swiglu(y) => (2 * y.cols, Columns::all(y), 1.0),
+        Finish::AddColumns { columns, scale, .. } => (columns.count, columns, scale),
+        _ => (y.cols, Columns::all(y), 1.0),
+    };
     assert!(
         x.cols == w.cols && results == w.rows && bias.is_none_or(|bias| bias.len == w.rows),
         "{label}: {} is [{}, {}], x has {}, y has {}",
@@ -240,14 +255,20 @@ pub fn linear_with(
             squares,
             width,
             eps,
+            skip: part.skip,
+            y_first: columns.first,
+            y_step: columns.step,
+            scale,
         };
         let mut buffers = part.buffers();
         buffers.extend([("x", &x.buffer), ("bias", bias.map_or(&part.scales, |bias| &bias.buffer))]);
         if let Input::Normed { squares, .. } = input {
             buffers.push(("squares", &squares.buffer));
         }
-        if let Finish::AddNorm { gain, .. } = finish {
-            buffers.push(("gain", &gain.buffer));
+        match finish {
+            Finish::AddNorm { gain, .. } => buffers.push(("gain", &gain.buffer)),
+            Finish::Sum { residual, .. } => buffers.push(("residual", &residual.buffer)),
+            _ => {}
         }
         buffers.push(("y", &y.buffer));
         if let Finish::AddNorm { normed, squares, .. } = finish {

@@ -1,6 +1,6 @@
 //! dW = dyᵀ x: the backward pass of y = W x to W.
 
-use super::Gradient;
+use super::{Columns, Dy, Gradient};
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
@@ -15,20 +15,31 @@ params! {
         x_stride: u32,
         dw_stride: u32,
         adds: u32,
+        dy_first: u32,
+        dy_step: u32,
+        scale: f32,
+        first_row: u32,
     }
 }
 
-/// dy [T, N], x [T, K] -> dw [N, K].
-pub fn matmul_dw(
+/// dy [T, N], x [T, K] -> dw [N, K], from its row `first_row` on.
+pub fn matmul_dw<'a>(
     plan: &mut PlanBuilder,
     label: &str,
-    dy: &Tensor,
+    dy: impl Into<Dy<'a>>,
     x: &Tensor,
     dw: &Tensor,
+    first_row: u32,
     to: Gradient,
 ) -> Result<()> {
-    let (n, k) = (dy.cols, x.cols);
-    assert!(dw.cols == k && dw.rows >= n, "{label}: dw is [{}, {}], dy has {n}, x has {k}", dw.rows, dw.cols);
+    let Dy { tensor: dy, columns: Columns { first: dy_first, step: dy_step, count: n }, scale } = dy.into();
+    let k = x.cols;
+    assert!(
+        dw.cols == k && dw.rows >= first_row + n,
+        "{label}: dw is [{}, {}], dy has {n}, x has {k}",
+        dw.rows,
+        dw.cols
+    );
     let columns = k.div_ceil(64);
     let params = MatmulDwParams {
         rows: n,
@@ -38,6 +49,10 @@ pub fn matmul_dw(
         x_stride: x.stride() / 4,
         dw_stride: dw.stride() / 4,
         adds: (to == Gradient::Add) as u32,
+        dy_first,
+        dy_step,
+        scale,
+        first_row,
     };
     let key = KernelKey::new(&[&["frame.wgsl", "matmul_dw.wgsl"]]);
     let buffers = [("dy", &dy.buffer), ("x", &x.buffer), ("dw", &dw.buffer)];

@@ -1,6 +1,6 @@
 //! dx = dy W: the backward pass of y = W x to x. W may be of any format: it is read, not changed.
 
-use super::Gradient;
+use super::{Dy, Gradient};
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
@@ -16,25 +16,30 @@ params! {
         dy_stride: u32,
         dx_stride: u32,
         adds: u32,
+        skip: u32,
+        dy_first: u32,
+        dy_step: u32,
+        scale: f32,
     }
 }
 
 /// dy [T, N], w [N, K] -> dx [T, K]. One step a part of W.
-pub fn matmul_dx(
+pub fn matmul_dx<'a>(
     plan: &mut PlanBuilder,
     label: &str,
-    dy: &Tensor,
+    dy: impl Into<Dy<'a>>,
     w: &Weight,
     dx: &Tensor,
     to: Gradient,
 ) -> Result<()> {
+    let Dy { tensor: dy, columns, scale } = dy.into();
     assert!(
-        dy.cols == w.rows && dx.cols == w.cols,
+        columns.count == w.rows && dx.cols == w.cols,
         "{label}: {} is [{}, {}], dy has {}, dx has {}",
         w.name,
         w.rows,
         w.cols,
-        dy.cols,
+        columns.count,
         dx.cols
     );
     for (i, part) in w.parts.iter().enumerate() {
@@ -45,6 +50,10 @@ pub fn matmul_dx(
             dy_stride: dy.stride(),
             dx_stride: dx.stride() / 4,
             adds: (i > 0 || to == Gradient::Add) as u32,
+            skip: part.skip,
+            dy_first: columns.first,
+            dy_step: columns.step,
+            scale,
         };
         let key = KernelKey::new(&[format_files(part.format), &["frame.wgsl", part.order.file(), "matmul_dx.wgsl"]]);
         let mut buffers = part.buffers();

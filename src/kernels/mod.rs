@@ -6,15 +6,19 @@ pub mod attention;
 pub mod attention_backward;
 pub mod cross_entropy;
 pub mod dot_bytes;
+pub mod dropout;
 pub mod embed;
 pub mod embed_backward;
+pub mod heads_norm_backward;
 pub mod linear;
 pub mod matmul_dw;
 pub mod matmul_dx;
 pub mod multiply_add;
+pub mod optimizer;
 pub mod quantize;
 pub mod rms_norm;
 pub mod rms_norm_backward;
+pub mod rope;
 pub mod rope_backward;
 pub mod rope_kv;
 pub mod sample;
@@ -24,6 +28,7 @@ pub mod swiglu;
 pub mod swiglu_backward;
 
 use crate::gpu::Gpu;
+use crate::tensor::Tensor;
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,6 +76,39 @@ pub enum Gradient {
     Store,
     /// They are added to it: what it belongs to was used several times.
     Add,
+}
+
+/// Every `step`-th column of a tensor from `first` on: where the results of some rows of a fused matrix lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns {
+    pub first: u32,
+    pub step: u32,
+    pub count: u32,
+}
+
+impl Columns {
+    pub fn all(tensor: &Tensor) -> Columns {
+        Columns { first: 0, step: 1, count: tensor.cols }
+    }
+
+    /// Some of these columns, counted from the first.
+    pub fn part(self, first: u32, count: u32) -> Columns {
+        Columns { first: self.first + first * self.step, step: self.step, count }
+    }
+}
+
+/// The gradient of y = scale W x, where y is some columns of a tensor.
+#[derive(Clone, Copy)]
+pub struct Dy<'a> {
+    pub tensor: &'a Tensor,
+    pub columns: Columns,
+    pub scale: f32,
+}
+
+impl<'a> From<&'a Tensor> for Dy<'a> {
+    fn from(tensor: &'a Tensor) -> Dy<'a> {
+        Dy { tensor, columns: Columns::all(tensor), scale: 1.0 }
+    }
 }
 
 /// Passes of at most so many tokens have kernels of their own; longer ones have those of whole prompts. On real GPUs the

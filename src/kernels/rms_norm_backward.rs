@@ -27,6 +27,8 @@ params! {
         stride: u32,
         inverse_stride: u32,
         adds: u32,
+        first: u32,
+        inverse_first: u32,
     }
 }
 
@@ -82,22 +84,44 @@ pub fn rms_norm_dgain(
     dgain: &Tensor,
     to: Gradient,
 ) -> Result<()> {
+    let rows = inverses.cols;
+    assert!(x.cols == rows * dgain.cols, "{label}: x and dy hold the same rows of {} channels", dgain.cols);
+    heads_dgain(plan, label, x, dy, inverses, (0, rows), dgain, to)
+}
+
+/// [`rms_norm_dgain`] of some heads alone, (first, how many): x, dy [T, heads, cols], inverses [T, heads] -> dgain [1, cols].
+#[allow(clippy::too_many_arguments)]
+pub fn heads_dgain(
+    plan: &mut PlanBuilder,
+    label: &str,
+    x: &Tensor,
+    dy: &Tensor,
+    inverses: &Tensor,
+    (first, rows): (u32, u32),
+    dgain: &Tensor,
+    to: Gradient,
+) -> Result<()> {
     assert!(
-        dy.cols == x.cols && x.cols == inverses.cols * dgain.cols,
-        "{label}: x and dy hold the same rows of {} channels",
-        dgain.cols
+        dy.cols == x.cols && x.cols >= (first + rows) * dgain.cols && inverses.cols >= first + rows,
+        "{label}: {rows} heads of {} channels from {first} on, of {} and {} channels",
+        dgain.cols,
+        x.cols,
+        dy.cols
     );
     let params = RmsNormDgainParams {
         cols: dgain.cols,
-        rows_per_token: inverses.cols,
+        rows_per_token: rows,
         row_stride: dgain.cols,
         stride: x.stride(),
         inverse_stride: inverses.stride(),
         adds: (to == Gradient::Add) as u32,
+        first: first * dgain.cols,
+        inverse_first: first,
     };
     let key = KernelKey::new(&[&["frame.wgsl", "rms_norm_dgain.wgsl"]]);
     let buffers = [("x", &x.buffer), ("dy", &dy.buffer), ("inverses", &inverses.buffer), ("dgain", &dgain.buffer)];
     plan.step(label, &key, params, &buffers, Grid::once(dgain.cols.div_ceil(64)), dgain)?;
-    plan.cost(Cost { token_bytes: x.cols as u64 * 8, token_flops: x.cols as u64 * 3, ..Cost::default() });
+    let read = (rows * dgain.cols) as u64;
+    plan.cost(Cost { token_bytes: read * 8, token_flops: read * 3, ..Cost::default() });
     Ok(())
 }

@@ -66,6 +66,18 @@ pub struct HeadNorms<'a> {
     pub eps: f32,
 }
 
+impl<'a> HeadNorms<'a> {
+    /// Which there are, as shaders take it: 1 queries', 2 keys'.
+    pub(super) fn bits(self) -> u32 {
+        self.q.is_some() as u32 | (self.k.is_some() as u32) << 1
+    }
+
+    /// The gains' buffers; any other in place of those that are not.
+    pub(super) fn gains(self, other: &'a wgpu::Buffer) -> [&'a wgpu::Buffer; 2] {
+        [self.q, self.k].map(|gain| gain.map_or(other, |gain| &gain.buffer))
+    }
+}
+
 /// qkv [T, H + KV + KV, D] -> q [T, H, D]; keys and values into the cache, from the frame's position on.
 #[allow(clippy::too_many_arguments)] // an op takes what it takes
 pub fn rope_kv(
@@ -94,17 +106,16 @@ pub fn rope_kv(
         q_stride: q.stride() / 4,
         pairs: angles.pairs,
         halves: (angles.pairing == Pairing::Halves) as u32,
-        normed: norms.q.is_some() as u32 | (norms.k.is_some() as u32) << 1,
+        normed: norms.bits(),
         eps: norms.eps,
     };
-    let key = KernelKey::new(&[&["frame.wgsl"], cache.format.writing(), &["rope_kv.wgsl"]]);
-    let gain = |norm: Option<&Vector>| norm.map_or(&angles.buffer, |norm| &norm.buffer).clone();
-    let (q_gain, k_gain) = (gain(norms.q), gain(norms.k));
+    let key = KernelKey::new(&[&["frame.wgsl"], cache.format.writing(), &["rope/turned.wgsl", "rope_kv.wgsl"]]);
+    let [q_gain, k_gain] = norms.gains(&angles.buffer);
     let buffers = [
         ("qkv", &qkv.buffer),
         ("angles", &angles.buffer),
-        ("q_gain", &q_gain),
-        ("k_gain", &k_gain),
+        ("q_gain", q_gain),
+        ("k_gain", k_gain),
         ("q", &q.buffer),
         ("k_cache", &cache.k),
         ("v_cache", &cache.v),

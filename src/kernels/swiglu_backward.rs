@@ -1,5 +1,6 @@
 //! The gradients of gate and up, from that of y = silu(gate) * up.
 
+use super::swiglu::Lie;
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
@@ -15,21 +16,12 @@ params! {
     }
 }
 
-/// How the rows of a fused gate and up lie, and with them their results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GateUp {
-    /// All gates, then all ups: [2, F].
-    Stacked,
-    /// In turns: [F, 2].
-    Alternating,
-}
-
 /// gate_up [T, 2F], dy [T, F] -> dgate_up [T, 2F].
 pub fn swiglu_backward(
     plan: &mut PlanBuilder,
     label: &str,
     gate_up: &Tensor,
-    lie: GateUp,
+    lie: Lie,
     dy: &Tensor,
     dgate_up: &Tensor,
 ) -> Result<()> {
@@ -37,10 +29,7 @@ pub fn swiglu_backward(
         gate_up.cols == 2 * dy.cols && dgate_up.cols == gate_up.cols,
         "{label}: swiglu_backward takes a gate and an up for each of dy"
     );
-    let (step, up) = match lie {
-        GateUp::Stacked => (1, dy.cols),
-        GateUp::Alternating => (2, 1),
-    };
+    let (step, up) = lie.steps(dy.cols);
     let params =
         SwigluBackwardParams { cols: dy.cols, gate_up_stride: gate_up.stride(), dy_stride: dy.stride(), step, up };
     let key = KernelKey::new(&[&["swiglu_backward.wgsl"]]);

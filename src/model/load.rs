@@ -1,5 +1,6 @@
 //! Model: a GGUF file on a GPU, ready for sessions.
 
+use super::adapters::Adapters;
 use super::config::Config;
 use super::tensors::Tensors;
 use super::weights::Weights;
@@ -14,9 +15,11 @@ use std::sync::Arc;
 pub struct Model {
     gpu: Gpu,
     inner: Arc<ModelInner>,
+    adapters: Option<Arc<Adapters>>,
 }
 
 struct ModelInner {
+    masters: bool,
     config: Config,
     weights: Weights,
     #[cfg(not(target_arch = "wasm32"))]
@@ -64,23 +67,59 @@ impl Model {
         let (weights, times) = beside::upload(gpu, gguf, &config, tensors, options, &mut progress)?;
         gpu.wait()?; // an upload that failed is told here
         let inner = ModelInner {
+            masters: false,
             config,
             weights,
             #[cfg(not(target_arch = "wasm32"))]
             times,
         };
-        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner) })
+        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+    }
+
+    /// The file's weights decoded to f32 and laid out so that they can learn: 4 bytes each on the GPU. A
+    /// [`Trainer`](crate::train::Trainer) changes them in place; sessions made from the model use them as they are then.
+    ///
+    /// # Errors
+    /// Those of [`Model::load`].
+    pub fn load_masters(gpu: &Gpu, gguf: &Gguf, mut progress: impl FnMut(u64, u64)) -> Result<Model> {
+        let config = Config::from_gguf(gguf)?;
+        let tensors = Tensors::find(gguf, &config)?;
+        tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        let weights = Weights::masters(gpu, gguf, &config, tensors, &mut progress)?;
+        gpu.wait()?;
+        let inner = ModelInner {
+            masters: true,
+            config,
+            weights,
+            #[cfg(not(target_arch = "wasm32"))]
+            times: LoadTimes::default(),
+        };
+        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+    }
+
+    /// Whether the weights can change: [`Model::load_masters`].
+    pub(crate) fn is_masters(&self) -> bool {
+        self.inner.masters
+    }
+
+    /// The same weights with adapters, which sessions made from the result apply; None: without.
+    pub fn with_adapters(&self, adapters: Option<Arc<Adapters>>) -> Model {
+        Model { adapters, ..self.clone() }
+    }
+
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.adapters.as_deref()
     }
 
     /// The same weights under another profile of the device.
     pub fn with_profile(&self, profile: Profile) -> Model {
-        Model { gpu: self.gpu.with_profile(profile), inner: self.inner.clone() }
+        Model { gpu: self.gpu.with_profile(profile), ..self.clone() }
     }
 
     /// The same weights on an outline of the device: for plans that do not run.
     #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn outline(&self) -> Model {
-        Model { gpu: self.gpu.outline(), inner: self.inner.clone() }
+        Model { gpu: self.gpu.outline(), ..self.clone() }
     }
 
     pub fn config(&self) -> &Config {
@@ -148,8 +187,8 @@ mod beside {
         }
         let outline = gpu.outline();
         let weights = Weights::upload(&outline, gguf, config, tensors, &mut |_, _| ())?;
-        let inner = ModelInner { config: config.clone(), weights, times: LoadTimes::default() };
-        Model { gpu: outline.clone(), inner: Arc::new(inner) }.session(options)?;
+        let inner = ModelInner { masters: false, config: config.clone(), weights, times: LoadTimes::default() };
+        Model { gpu: outline.clone(), inner: Arc::new(inner), adapters: None }.session(options)?;
         let keys = outline.kernel_keys();
         let next = AtomicUsize::new(0);
         let work = || {

@@ -1,5 +1,6 @@
 //! State: what changes while a model runs. Activations of one pass, and the keys and values of all positions so far.
 
+use super::adapters::Adapters;
 use super::config::Config;
 use super::weights::Weights;
 use crate::error::{Error, Result};
@@ -12,26 +13,60 @@ use crate::tensor::{Element, Tensor};
 use crate::weight::Weight;
 use std::sync::Arc;
 
-/// One block's worth of activations, used by every block in turn. T is the most tokens of a pass.
+/// The activations of a pass. T is the most tokens of one.
 pub struct Activations {
     pub ids: wgpu::Buffer, // [T] u32
-    pub x: Tensor,         // [T, C] the residual stream
-    pub normed: Operand,   // [T, C]
+    pub x: Tensor,         // [T, C] the residual stream after the last block
+    pub normed: Operand,   // [T, C] that stream's norm in a pass of one token
     pub squares: Squares,  // of x, in a pass of one token
     pub block: Vec<BlockActivations>,
     pub last: Tensor,   // [rows, C] x normed, for the logits
     pub logits: Tensor, // [rows, V]
+    /// Of the adapters' inputs, while they learn.
+    pub dropout: Option<Dropout>,
 }
 
-/// The activations whose width can differ from block to block; blocks of equal width share buffers.
+/// What one block leaves. For inference all blocks of equal width share one set, and the residual stream is one tensor;
+/// training gives each block its own of what the backward pass will ask for.
 #[derive(Clone)]
 pub struct BlockActivations {
-    pub qkv: Tensor,     // [T, H + KV + KV, D]
-    pub q: Tensor,       // [T, H, D] normed and turned
-    pub attn: Operand,   // [T, H, D]
-    pub gate_up: Tensor, // [T, 2, F] where swiglu is a step of its own, else [1, 2, F]
+    pub x: Tensor,          // [T, C] the residual stream as it comes
+    pub attn_norm: Operand, // [T, C]
+    pub qkv: Tensor,        // [T, H + KV + KV, D]
+    pub q: Tensor,          // [T, H, D] normed and turned; of sequences all of qkv
+    pub attn: Operand,      // [T, H, D]
+    pub mid: Tensor,        // [T, C] the residual stream after attention
+    pub ffn_norm: Operand,  // [T, C]
+    pub gate_up: Tensor,    // [T, 2, F] or [T, F, 2] where swiglu is a step of its own, else [1, 2F]
+    /// Gate and up are wanted for themselves, not only their product.
+    pub keeps_gate_up: bool,
     pub swiglu: Operand, // [T, F]
-    pub splits: Arc<Splits>,
+    pub out: Tensor,     // [T, C] the residual stream as it goes
+    /// With a cache.
+    pub splits: Option<Arc<Splits>>,
+    /// Without one.
+    pub sequence: Option<SequenceActivations>,
+    pub low: Vec<Tensor>,     // [T, rank] for each adapter of the block
+    pub dropped: Vec<Tensor>, // [T, K] for each adapter of the block, with dropout
+}
+
+/// What attention over whole sequences leaves for its backward pass.
+#[derive(Clone)]
+pub struct SequenceActivations {
+    pub inverses: Tensor,       // [T, H + KV] what the QK norms multiplied with
+    pub log_sums: wgpu::Buffer, // [T, H] f32
+}
+
+/// Which token belongs to which sequence.
+pub struct Sequences {
+    pub positions: wgpu::Buffer, // [T] u32
+    pub bounds: wgpu::Buffer,    // [T, 2] u32: first token of its sequence, first past it
+}
+
+/// Numbers dropped from the adapters' inputs.
+pub struct Dropout {
+    pub probability: f32,
+    pub seed: wgpu::Buffer, // [1] u32, another for every pass
 }
 
 /// What a matrix is multiplied with: floats, or bytes where the device computes faster with them.
@@ -39,6 +74,12 @@ pub struct BlockActivations {
 pub struct Operand {
     pub floats: Tensor,
     pub bytes: Option<Tensor>,
+}
+
+impl From<Tensor> for Operand {
+    fn from(floats: Tensor) -> Operand {
+        Operand { floats, bytes: None }
+    }
 }
 
 impl Operand {
@@ -56,10 +97,12 @@ impl Operand {
 impl Activations {
     /// Room for passes of `tokens` tokens over up to `context` positions; `logits` are of all of them or of the last.
     /// With `int8` matrices are multiplied with bytes.
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         gpu: &Gpu,
         config: &Config,
         weights: &Weights,
+        adapters: Option<&Adapters>,
         tokens: u32,
         context: u32,
         logits: Tensor,
@@ -71,34 +114,47 @@ impl Activations {
             let bytes = int8.then(|| Tensor::of(gpu, &format!("{label} in bytes"), tokens, cols, Element::Bytes));
             Ok::<_, Error>(Operand { floats: tensor(label, cols)?, bytes: bytes.transpose()? })
         };
+        let (x, normed) = (tensor("x", c)?, operand("normed", c)?);
         let mut block: Vec<BlockActivations> = Vec::new();
         for (b, w) in weights.blocks.iter().enumerate() {
             let (q, kv, f) = (config.q_length(b), config.kv_length(b), config.feed_forward[b]);
-            let gate_up_rows = if w.ffn_gate_up.alternating { 1 } else { tokens };
+            let keeps_gate_up = adapters.is_some_and(|adapters| adapters.reach_gate_up(b));
+            let gate_up_rows = if w.ffn_gate_up.alternating && !keeps_gate_up { 1 } else { tokens };
             let same = |other: &&BlockActivations| {
                 (other.q.cols, other.qkv.cols, other.swiglu.floats.cols) == (q, q + 2 * kv, f)
-                    && other.gate_up.rows == gate_up_rows
+                    && (other.gate_up.rows, other.keeps_gate_up) == (gate_up_rows, keeps_gate_up)
             };
+            let low = adapters.map_or(Ok(Vec::new()), |adapters| adapters.low(gpu, b, tokens))?;
             block.push(match block.iter().find(same).cloned() {
-                Some(same) => same,
+                Some(same) => BlockActivations { low, ..same },
                 None => BlockActivations {
+                    x: x.clone(),
+                    attn_norm: normed.clone(),
                     qkv: tensor("qkv", q + 2 * kv)?,
                     q: tensor("q", q)?,
                     attn: operand("attn", q)?,
+                    mid: x.clone(),
+                    ffn_norm: normed.clone(),
                     gate_up: Tensor::new(gpu, "gate_up", gate_up_rows, 2 * f)?,
+                    keeps_gate_up,
                     swiglu: operand("swiglu", f)?,
-                    splits: Arc::new(Splits::new(gpu, tokens, context, q / config.head_size, config.head_size)?),
+                    out: x.clone(),
+                    splits: Some(Arc::new(Splits::new(gpu, tokens, context, q / config.head_size, config.head_size)?)),
+                    sequence: None,
+                    low,
+                    dropped: Vec::new(),
                 },
             });
         }
         Ok(Activations {
             ids: gpu.buffer("ids", tokens as u64 * 4)?,
-            x: tensor("x", c)?,
-            normed: operand("normed", c)?,
+            x,
+            normed,
             squares: Squares::new(gpu, c)?,
             block,
             last: Tensor::new(gpu, "last", logits.rows, c)?,
             logits,
+            dropout: None,
         })
     }
 }

@@ -3,9 +3,12 @@
 use super::config::Config;
 use super::tensors::{Found, Tensors};
 use crate::error::{Error, Result};
+use crate::formats::Format;
 use crate::gguf::Gguf;
 use crate::gpu::Gpu;
+use crate::kernels::swiglu::Lie;
 use crate::weight::{Source, Vector, Weight};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
@@ -38,6 +41,12 @@ pub struct GateUp {
     pub alternating: bool,
 }
 
+impl GateUp {
+    pub fn lie(&self) -> Lie {
+        if self.alternating { Lie::Alternating } else { Lie::Stacked }
+    }
+}
+
 /// A matrix, and a bias where the file has one.
 pub struct Affine {
     pub weight: Weight,
@@ -53,10 +62,21 @@ impl Weights {
         tensors: Tensors,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Weights> {
-        let total = tensors.found.iter().map(|found| found.info.size).sum();
-        let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
-        let mut loader = Loader { gpu, gguf, tensors, done: 0, total, progress };
+        Weights::load(Loader::new(gpu, gguf, tensors, false, progress), config)
+    }
 
+    /// Every tensor decoded to f32, row by row ([`Weight::master`]): so that they can learn.
+    pub fn masters(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        config: &Config,
+        tensors: Tensors,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Weights> {
+        Weights::load(Loader::new(gpu, gguf, tensors, true, progress), config)
+    }
+
+    fn load(mut loader: Loader, config: &Config) -> Result<Weights> {
         let token_embd = loader.matrix("token_embd.weight")?;
         let mut blocks = Vec::new();
         for b in 0..config.block_count {
@@ -73,6 +93,7 @@ impl Weights {
             });
         }
         let untied = loader.tensors.contains_key("output.weight");
+        let gguf = loader.gguf;
         Ok(Weights {
             token_embd,
             output_norm: loader.vector("output_norm.weight")?,
@@ -104,9 +125,35 @@ struct Loader<'a> {
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(u64, u64),
+    masters: bool,
+}
+
+/// A tensor on its way up: its bytes as they lie in the file, or decoded.
+struct Data<'a> {
+    format: Format,
+    rows: u32,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl Data<'_> {
+    fn source(&self) -> Source<'_> {
+        Source { format: self.format, rows: self.rows, data: &self.bytes }
+    }
 }
 
 impl<'a> Loader<'a> {
+    fn new(
+        gpu: &'a Gpu,
+        gguf: &'a Gguf,
+        tensors: Tensors<'a>,
+        masters: bool,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Loader<'a> {
+        let total = tensors.found.iter().map(|found| found.info.size).sum();
+        let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
+        Loader { gpu, gguf, tensors, done: 0, total, progress, masters }
+    }
+
     fn take(&mut self, name: &str) -> Result<Found<'a>> {
         let missing = || Error::MissingTensor { name: name.into(), hint: "the model has no such tensor".into() };
         let found = self.tensors.remove(name).ok_or_else(missing)?;
@@ -115,15 +162,29 @@ impl<'a> Loader<'a> {
         Ok(found)
     }
 
-    fn source(&mut self, name: &str) -> Result<(Source<'a>, u32)> {
+    fn data(&mut self, name: &str) -> Result<(Data<'a>, u32)> {
         let found = self.take(name)?;
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
-        Ok((Source { format: found.format, rows, data: self.gguf.data(found.info) }, cols))
+        let data = match self.masters {
+            false => Data { format: found.format, rows, bytes: self.gguf.data(found.info).into() },
+            true => {
+                let bytes = bytemuck::cast_slice(&floats(self.gguf, &found)).to_vec();
+                Data { format: Format::F32, rows, bytes: bytes.into() }
+            }
+        };
+        Ok((data, cols))
+    }
+
+    fn weight(&self, name: &str, cols: u32, sources: &[Source]) -> Result<Weight> {
+        match self.masters {
+            true => Weight::masters(self.gpu, name, cols, sources),
+            false => Weight::stacked(self.gpu, name, cols, sources),
+        }
     }
 
     fn matrix(&mut self, name: &str) -> Result<Weight> {
-        let (source, cols) = self.source(name)?;
-        Weight::stacked(self.gpu, name, cols, &[source])
+        let (data, cols) = self.data(name)?;
+        self.weight(name, cols, &[data.source()])
     }
 
     fn vector(&mut self, name: &str) -> Result<Vector> {
@@ -142,20 +203,23 @@ impl<'a> Loader<'a> {
 
     /// The rows of several tensors, one tensor after another.
     fn stacked(&mut self, name: &str, parts: &[String]) -> Result<Affine> {
-        let (sources, cols) = self.sources(parts)?;
+        let (data, cols) = self.all_data(parts)?;
+        let sources: Vec<Source> = data.iter().map(Data::source).collect();
         let biases = self.biases(parts, &sources)?;
-        let weight = Weight::stacked(self.gpu, name, cols, &sources)?;
+        let weight = self.weight(name, cols, &sources)?;
         let bias = biases.map(|biases| Vector::upload(self.gpu, &format!("{name}.bias"), &biases.concat()));
         Ok(Affine { weight, bias: bias.transpose()? })
     }
 
     fn gate_up(&mut self, name: &str, parts: [String; 2]) -> Result<GateUp> {
-        let (sources, cols) = self.sources(&parts)?;
+        let (data, cols) = self.all_data(&parts)?;
+        let sources: Vec<Source> = data.iter().map(Data::source).collect();
         let biases = self.biases(&parts, &sources)?;
-        let alternating = sources[0].format == sources[1].format;
+        // masters lie one after the other: so does what belongs to each of them
+        let alternating = sources[0].format == sources[1].format && !self.masters;
         let weight = match alternating {
             true => Weight::alternating(self.gpu, name, cols, [sources[0], sources[1]])?,
-            false => Weight::stacked(self.gpu, name, cols, &sources)?,
+            false => self.weight(name, cols, &sources)?,
         };
         let bias = biases.map(|biases| match alternating {
             true => biases[0].iter().zip(&biases[1]).flat_map(|(&gate, &up)| [gate, up]).collect(),
@@ -165,9 +229,10 @@ impl<'a> Loader<'a> {
         Ok(GateUp { affine: Affine { weight, bias: bias.transpose()? }, alternating })
     }
 
-    fn sources(&mut self, names: &[String]) -> Result<(Vec<Source<'a>>, u32)> {
-        let sources: Vec<_> = names.iter().map(|name| self.source(&format!("{name}.weight"))).collect::<Result<_>>()?;
-        Ok((sources.iter().map(|source| source.0).collect(), sources[0].1))
+    fn all_data(&mut self, names: &[String]) -> Result<(Vec<Data<'a>>, u32)> {
+        let data: Vec<_> = names.iter().map(|name| self.data(&format!("{name}.weight"))).collect::<Result<_>>()?;
+        let cols = data[0].1;
+        Ok((data.into_iter().map(|data| data.0).collect(), cols))
     }
 
     /// The biases of some tensors, zeros for those that have none; None if none has one.

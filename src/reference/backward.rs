@@ -3,9 +3,7 @@
 
 use super::ops::{Number, dot, softmax_f64};
 use crate::model::Rope;
-
-/// A label that counts for nothing: padding, or a token that is not to be learned.
-pub const IGNORED: u32 = u32::MAX;
+use crate::train::IGNORED;
 
 /// The table's gradient: each row is the sum over the tokens that gathered it. dy `[T, C]`, ids `[T]` -> `[V, C]`.
 pub fn embed_backward<F: Number>(dy: &[F], ids: &[u32], v: usize, c: usize) -> Vec<F> {

@@ -4,17 +4,12 @@
 use super::backward::*;
 use super::model::ReferenceModel;
 use super::ops::{self, Number};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::train::{Sequence, counted};
 use std::collections::HashMap;
 
 /// By the tensors' names, each in its tensor's shape.
 pub type Gradients<F> = HashMap<String, Vec<F>>;
-
-/// Tokens of one sequence and, for each, the token that should follow it, or [`IGNORED`].
-pub struct Sequence {
-    pub ids: Vec<u32>,
-    pub labels: Vec<u32>,
-}
 
 /// What the forward pass of one sequence left: its steps' results by label.
 struct Kept<F>(HashMap<String, Vec<F>>);
@@ -38,7 +33,7 @@ impl<F: Number> ReferenceModel<F> {
     /// [`Error::Argument`] for an id or a label outside the vocabulary, for labels that are not as many as the tokens, and
     /// where all labels are ignored.
     pub fn loss(&mut self, batch: &[Sequence]) -> Result<f64> {
-        let (counted, v) = (self.counted(batch)?, self.config.vocab_size as usize);
+        let (counted, v) = (counted(batch, self.config.vocab_size)?, self.config.vocab_size as usize);
         let mut sum = 0.0;
         for sequence in batch {
             self.truncate(0);
@@ -50,7 +45,7 @@ impl<F: Number> ReferenceModel<F> {
 
     /// The gradient of [`loss`](ReferenceModel::loss) by every tensor; the errors are the same.
     pub fn gradients(&mut self, batch: &[Sequence]) -> Result<Gradients<F>> {
-        let share = F::of(1.0 / self.counted(batch)? as f64);
+        let share = F::of(1.0 / counted(batch, self.config.vocab_size)? as f64);
         let mut gradients = Gradients::new();
         for sequence in batch {
             self.truncate(0);
@@ -61,23 +56,6 @@ impl<F: Number> ReferenceModel<F> {
             self.sequence_backward(sequence, &Kept(kept), share, &mut gradients);
         }
         Ok(gradients)
-    }
-
-    fn counted(&self, batch: &[Sequence]) -> Result<usize> {
-        let vocab = self.config.vocab_size;
-        let wrong = |expected: String, got: String| Err(Error::Argument { what: "labels".into(), expected, got });
-        for Sequence { ids, labels } in batch {
-            if ids.len() != labels.len() {
-                return wrong(format!("one for each of {} tokens", ids.len()), labels.len().to_string());
-            }
-            if let Some(label) = labels.iter().find(|&&label| label >= vocab && label != IGNORED) {
-                return wrong(format!("ids below the vocabulary's {vocab}"), label.to_string());
-            }
-        }
-        match batch.iter().flat_map(|sequence| &sequence.labels).filter(|&&label| label != IGNORED).count() {
-            0 => wrong("one at least that is not ignored".into(), "none".into()),
-            counted => Ok(counted),
-        }
     }
 
     /// `share` is what a token's loss weighs in the mean.

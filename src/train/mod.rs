@@ -1,7 +1,22 @@
-//! Training: how fast to learn (schedule), and by which rule (optimizer). So far the CPU reference alone learns.
+//! Training on the GPU, with any weights: adapters on a base that stays as it is, or all of a model.
+//!
+//! The way of a step: a batch lies flat, one sequence after another (`batch.rs`); the same forward pass as for inference
+//! leaves what the backward pass will ask for (`workspace.rs`); the loss is made over shards of the vocabulary, and its
+//! gradient goes down the same list in reverse (`backward.rs`); the optimizer changes what learns (`parameters.rs`).
 
+mod backward;
+mod batch;
 mod optimizer;
+mod options;
+mod parameters;
 mod schedule;
+mod trainer;
+mod workspace;
 
+pub(crate) use batch::counted;
+pub use batch::{IGNORED, Sequence};
 pub use optimizer::AdamW;
+pub use options::{LoraOptions, Optimizer, TrainOptions};
+pub use parameters::{Of, Parameter, Parameters};
 pub use schedule::{Decline, Schedule};
+pub use trainer::{Loss, Trainer};

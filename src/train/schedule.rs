@@ -23,6 +23,13 @@ pub struct Schedule {
     pub least: f64,
 }
 
+impl Default for Schedule {
+    /// The same rate for ever.
+    fn default() -> Schedule {
+        Schedule { rate: 2e-4, warm_up: 0, steps: 0, decline: Decline::Constant, least: 0.0 }
+    }
+}
+
 impl Schedule {
     /// The learning rate of a step, counted from 0.
     pub fn at(&self, step: u64) -> f64 {

@@ -1,0 +1,77 @@
+//! Batches: whole sequences with their labels, and how they lie on the GPU: flat, one after another.
+
+use crate::error::{Error, Result};
+
+/// A label that counts for nothing: padding, or a token that is not to be learned.
+pub const IGNORED: u32 = u32::MAX;
+
+/// Tokens of one sequence and, for each, the token that should follow it, or [`IGNORED`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sequence {
+    pub ids: Vec<u32>,
+    pub labels: Vec<u32>,
+}
+
+impl Sequence {
+    /// Every token is to be followed by the next; so the last has no label and is left out. Needs two tokens.
+    pub fn next_tokens(tokens: &[u32]) -> Sequence {
+        let ids = tokens.split_last().map_or(&[][..], |(_, before)| before).to_vec();
+        Sequence { ids, labels: tokens.get(1..).unwrap_or_default().to_vec() }
+    }
+
+    /// Labels that count.
+    pub fn counted(&self) -> usize {
+        self.labels.iter().filter(|&&label| label != IGNORED).count()
+    }
+}
+
+/// Labels that count in a batch.
+///
+/// # Errors
+/// [`Error::Argument`] for an id or a label outside the vocabulary, for a sequence without tokens or with other than as many
+/// labels, and where no label counts.
+pub fn counted(batch: &[Sequence], vocab: u32) -> Result<usize> {
+    let wrong = |what: &str, expected: String, got: String| Err(Error::Argument { what: what.into(), expected, got });
+    for Sequence { ids, labels } in batch {
+        if ids.is_empty() {
+            return wrong("tokens of a sequence", "one or more".into(), "none".into());
+        }
+        if ids.len() != labels.len() {
+            return wrong("labels", format!("one for each of {} tokens", ids.len()), labels.len().to_string());
+        }
+        if let Some(id) = ids.iter().find(|&&id| id >= vocab) {
+            return wrong("token id", format!("below the vocabulary's {vocab}"), id.to_string());
+        }
+        if let Some(label) = labels.iter().find(|&&label| label >= vocab && label != IGNORED) {
+            return wrong("labels", format!("ids below the vocabulary's {vocab}"), label.to_string());
+        }
+    }
+    match batch.iter().map(Sequence::counted).sum() {
+        0 => wrong("labels", "one at least that is not ignored".into(), "none".into()),
+        counted => Ok(counted),
+    }
+}
+
+/// A batch as the GPU takes it. T is the tokens of all sequences.
+#[derive(Debug, Default)]
+pub(super) struct Flat {
+    pub ids: Vec<u32>,         // [T]
+    pub labels: Vec<u32>,      // [T]
+    pub positions: Vec<u32>,   // [T] in the token's own sequence
+    pub bounds: Vec<[u32; 2]>, // [T] first token of its sequence, first past it
+}
+
+impl Flat {
+    pub fn of(batch: &[Sequence]) -> Flat {
+        let mut flat = Flat::default();
+        for Sequence { ids, labels } in batch {
+            let first = flat.ids.len() as u32;
+            let length = ids.len() as u32;
+            flat.ids.extend(ids);
+            flat.labels.extend(labels);
+            flat.positions.extend(0..length);
+            flat.bounds.extend((0..length).map(|_| [first, first + length]));
+        }
+        flat
+    }
+}

@@ -1,0 +1,393 @@
+//! Trainer: plans of the forward, backward and optimizer's pass over one model, and the step that runs them.
+
+use super::backward::Backward;
+use super::batch::{Flat, Sequence, counted};
+use super::options::{LoraOptions, Optimizer, TrainOptions};
+use super::parameters::Parameters;
+use super::workspace::{Workspace, activations, sequences, shard};
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::kernels::Gradient;
+use crate::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
+use crate::kernels::linear::{Finish, Input, linear};
+use crate::kernels::matmul_dw::matmul_dw;
+use crate::kernels::matmul_dx::matmul_dx;
+use crate::kernels::optimizer::Rates;
+use crate::kernels::rms_norm::{Rows, rms_norm};
+use crate::kernels::rope_kv::Angles;
+use crate::kernels::{Columns, Dy};
+use crate::model::adapters::{Adapters, Pair};
+use crate::model::forward::{Keys, Pass, blocks};
+use crate::model::state::{Activations, Sequences};
+use crate::model::{Model, Rope, Target};
+use crate::plan::{Frame, Plan, PlanBuilder};
+use crate::tensor::Tensor;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use std::sync::Arc;
+
+/// Tokens of one pass at most: a dimension of workgroups.
+const MOST_TOKENS: u32 = 65_535;
+
+/// A model that learns.
+pub struct Trainer {
+    model: Model,
+    options: TrainOptions,
+    parameters: Parameters,
+    activations: Activations,
+    sequences: Sequences,
+    work: Workspace,
+    rates: wgpu::Buffer,
+    sums: (wgpu::Buffer, u32),
+    plans: Plans,
+    /// Steps taken.
+    step: u64,
+}
+
+struct Plans {
+    /// Forward, and the loss of every token.
+    loss: Plan,
+    /// The same, then backward: gradients are added.
+    gradients: Plan,
+    norm: Plan,
+    update: Plan,
+}
+
+/// What a step found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loss {
+    /// Mean over the labels that count, before the step.
+    pub loss: f64,
+    /// Labels that count.
+    pub counted: usize,
+    /// The length of all gradients together, before clipping.
+    pub grad_norm: f64,
+    pub rate: f64,
+    /// Whether weights were changed: not where the loss or the gradients are not finite.
+    pub applied: bool,
+}
+
+impl Trainer {
+    /// Trains new adapters on a model, which itself stays as it is: any [`Model::load`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for options that make no sense, [`Error::Limit`] where the device has no room for them.
+    pub fn lora(model: &Model, lora: &LoraOptions, options: TrainOptions) -> Result<Trainer> {
+        let config = model.config();
+        let bad = |what: &str, expected: &str, got: String| {
+            Err(Error::Argument { what: what.into(), expected: expected.into(), got })
+        };
+        if lora.rank == 0 || lora.rank > config.embedding_length {
+            let expected = format!("1 to the embedding length, {}", config.embedding_length);
+            return bad("rank", &expected, lora.rank.to_string());
+        }
+        if lora.targets.is_empty() {
+            return bad("targets", "one or more of q, k, v, o, gate, up, down", "none".into());
+        }
+        if !(0.0..1.0).contains(&lora.dropout) {
+            return bad("dropout", "a share from 0 to below 1", lora.dropout.to_string());
+        }
+        if !lora.alpha.is_finite() {
+            return bad("alpha", "a finite number", lora.alpha.to_string());
+        }
+        let mut random = Pcg64::seed_from_u64(options.seed);
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for block in 0..config.block_count as usize {
+            for target in Target::ALL.into_iter().filter(|target| lora.targets.contains(target)) {
+                let (n, k) = target.shape(config, block);
+                let most = 1.0 / (k as f32).sqrt();
+                let draw = |_| (random.next_u32() as f32 / u32::MAX as f32 * 2.0 - 1.0) * most;
+                a.push(((block, target), (0..lora.rank * k).map(draw).collect::<Vec<f32>>()));
+                b.push(vec![0.0; (n * lora.rank) as usize]);
+            }
+        }
+        let (rank, scale) = (lora.rank, lora.scale());
+        let adapters = Adapters::new(model.gpu(), config, model.weights(), |block, target| {
+            let place = a.iter().position(|(place, _)| *place == (block, target));
+            Ok(place.map(|i| Pair { a: &a[i].1, b: &b[i], rank, scale }))
+        })?;
+        let model = model.with_adapters(Some(Arc::new(adapters)));
+        let parameters = Parameters::of_adapters(&model, options.optimizer.moments())?;
+        Trainer::new(model, parameters, lora.dropout, options)
+    }
+
+    /// Trains the tensors that `chosen` takes, by their names in a file, of a [`Model::load_masters`]: in place.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::lora`]; [`Error::Argument`] if no tensor is chosen or the model holds no masters.
+    pub fn full(model: &Model, chosen: impl Fn(&str) -> bool, options: TrainOptions) -> Result<Trainer> {
+        if !model.is_masters() {
+            return Err(Error::Argument {
+                what: "model".into(),
+                expected: "one of Model::load_masters, whose weights can change".into(),
+                got: "one whose weights lie as in the file".into(),
+            });
+        }
+        let parameters = Parameters::of_model(model, options.optimizer.moments(), &chosen)?;
+        if parameters.list().is_empty() {
+            return Err(Error::Argument {
+                what: "tensors to train".into(),
+                expected: "one or more of the model's".into(),
+                got: "none".into(),
+            });
+        }
+        Trainer::new(model.clone(), parameters, 0.0, options)
+    }
+
+    fn new(model: Model, parameters: Parameters, dropout: f32, options: TrainOptions) -> Result<Trainer> {
+        let TrainOptions { context, tokens, .. } = options;
+        if tokens == 0 || tokens > MOST_TOKENS || context == 0 {
+            let (expected, got) = (format!("1 to {MOST_TOKENS}"), format!("{tokens}, in sequences of {context}"));
+            return Err(Error::Argument { what: "tokens of a pass".into(), expected, got });
+        }
+        let (gpu, config) = (model.gpu().clone(), model.config());
+        if config.head_size > 256 || !config.head_size.is_multiple_of(4) {
+            let what = format!("training with a head size of {}", config.head_size);
+            return Err(Error::Unsupported { what, hint: "Attention here takes multiples of 4 up to 256".into() });
+        }
+        let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
+        let angles = Angles::upload(&gpu, &rope, context)?;
+        let activations = activations(&model, tokens, !options.recompute, dropout)?;
+        let sequences = sequences(&gpu, tokens)?;
+        let work = Workspace::new(&model, tokens)?;
+        let rates = Parameters::rates_buffer(&gpu)?;
+        let pass = Pass {
+            config,
+            w: model.weights(),
+            adapters: model.adapters(),
+            angles: &angles,
+            keys: Keys::Sequences(&sequences),
+            a: &activations,
+        };
+        let backward = Backward { pass, parameters: &parameters, work: &work, recompute: options.recompute };
+        let plan = |learns: bool| {
+            let mut plan = PlanBuilder::new(&gpu, tokens);
+            plan.exact = true;
+            blocks(&mut plan, &pass)?;
+            loss(&mut plan, &model, &pass, &work)?;
+            if learns {
+                head_backward(&mut plan, &model, &backward)?;
+                backward.blocks(&mut plan)?;
+            }
+            plan.finish(if learns { "gradients" } else { "loss" })
+        };
+        let (norm, sums, count) = parameters.norm_plan(&gpu)?;
+        let update = parameters.update_plan(&gpu, options.optimizer, &rates)?;
+        let plans = Plans { loss: plan(false)?, gradients: plan(true)?, norm, update };
+        #[cfg(not(target_arch = "wasm32"))]
+        if !gpu.is_outline() {
+            gpu.save_pipelines();
+        }
+        let sums = (sums, count);
+        Ok(Trainer { model, options, parameters, activations, sequences, work, rates, sums, plans, step: 0 })
+    }
+
+    /// The model as it is now, with its adapters: for sessions that use what was learned so far.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    pub fn options(&self) -> &TrainOptions {
+        &self.options
+    }
+
+    /// The pass that computes gradients.
+    pub fn plan(&self) -> &Plan {
+        &self.plans.gradients
+    }
+
+    /// Steps taken.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// Goes on as if so many steps had been taken: for a run that is taken up again.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.step = steps;
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.model.gpu()
+    }
+
+    /// The mean loss over the labels that count; nothing learns.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::step`].
+    pub async fn loss(&self, batch: &[Sequence]) -> Result<f64> {
+        let counted = self.check(batch)?;
+        let flat = self.send(batch, counted)?;
+        self.run(&self.plans.loss, flat.ids.len() as u32);
+        Ok(self.losses(&flat).await? / counted as f64)
+    }
+
+    /// One step: the gradient of the mean loss over all labels that count in `batches`, one pass each, and the change that
+    /// the optimizer makes of it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a batch that has no label to learn, has too many tokens or ids that the model does not know;
+    /// nothing is changed then.
+    pub async fn step(&mut self, batches: &[Vec<Sequence>]) -> Result<Loss> {
+        let mut counted = 0;
+        for batch in batches {
+            counted += self.check(batch)?;
+        }
+        let sum = self.gradients(batches, counted).await?;
+        let grad_norm = self.grad_norm().await?;
+        let (loss, rate) = (sum / counted.max(1) as f64, self.options.schedule.at(self.step));
+        let applied = loss.is_finite() && grad_norm.is_finite() && counted > 0;
+        if applied {
+            let clip = self.options.clip.map_or(1.0, |most| (most / grad_norm).min(1.0));
+            self.update(rate, clip)?;
+        }
+        self.step += 1;
+        self.gpu().check()?;
+        Ok(Loss { loss, counted, grad_norm, rate, applied })
+    }
+
+    /// Fills the gradients for batches of `counted` labels in all; the sum of their losses.
+    async fn gradients(&self, batches: &[Vec<Sequence>], counted: usize) -> Result<f64> {
+        let mut encoder = self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        self.parameters.clear_gradients(&mut encoder);
+        self.gpu().queue().submit([encoder.finish()]);
+        let mut sum = 0.0;
+        for (i, batch) in batches.iter().enumerate() {
+            let flat = self.send(batch, counted)?;
+            if let Some(dropout) = &self.activations.dropout {
+                let seed = Pcg64::seed_from_u64(self.options.seed ^ (self.step << 16 | i as u64)).next_u32();
+                self.gpu().queue().write_buffer(&dropout.seed, 0, bytemuck::bytes_of(&seed));
+            }
+            self.run(&self.plans.gradients, flat.ids.len() as u32);
+            sum += self.losses(&flat).await?;
+        }
+        Ok(sum)
+    }
+
+    /// The gradients' length; f64 from sums that the GPU made.
+    async fn grad_norm(&self) -> Result<f64> {
+        self.run(&self.plans.norm, 1);
+        let bytes = self.gpu().read(&self.sums.0, 0, self.sums.1 as u64 * 4).await?;
+        let sums: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        Ok(sums.iter().map(|&sum| sum as f64).sum::<f64>().sqrt())
+    }
+
+    fn update(&self, rate: f64, clip: f64) -> Result<()> {
+        let steps = (self.step + 1) as f64;
+        let (beta1, beta2, eps, decay) = match self.options.optimizer {
+            Optimizer::AdamW(adamw) => (adamw.beta1, adamw.beta2, adamw.eps, adamw.decay),
+            Optimizer::Sgd { momentum, decay } => (momentum, 0.0, 0.0, decay),
+        };
+        let rates = Rates {
+            rate: rate as f32,
+            clip: clip as f32,
+            decay: decay as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            eps: eps as f32,
+            lacks1: (1.0 - beta1.powf(steps)) as f32,
+            lacks2: (1.0 - beta2.powf(steps)) as f32,
+        };
+        self.gpu().queue().write_buffer(&self.rates, 0, bytemuck::bytes_of(&rates));
+        self.run(&self.plans.update, 1);
+        Ok(())
+    }
+
+    /// Labels that count in a batch that fits.
+    fn check(&self, batch: &[Sequence]) -> Result<usize> {
+        let counted = counted(batch, self.model.config().vocab_size)?;
+        let TrainOptions { context, tokens, .. } = self.options;
+        let bad = |what: &str, most: u32, got: usize| {
+            Err(Error::Argument { what: what.into(), expected: format!("at most {most}"), got: got.to_string() })
+        };
+        if let Some(long) = batch.iter().find(|sequence| sequence.ids.len() > context as usize) {
+            return bad("tokens of a sequence", context, long.ids.len());
+        }
+        match batch.iter().map(|sequence| sequence.ids.len()).sum() {
+            all if all > tokens as usize => bad("tokens of a batch", tokens, all),
+            _ => Ok(counted),
+        }
+    }
+
+    /// Sends a batch to the GPU, for a mean over `counted` labels.
+    fn send(&self, batch: &[Sequence], counted: usize) -> Result<Flat> {
+        let flat = Flat::of(batch);
+        let shares = vec![1.0 / counted as f32; flat.ids.len()];
+        let queue = self.gpu().queue();
+        queue.write_buffer(&self.activations.ids, 0, bytemuck::cast_slice(&flat.ids));
+        queue.write_buffer(&self.sequences.positions, 0, bytemuck::cast_slice(&flat.positions));
+        queue.write_buffer(&self.sequences.bounds, 0, bytemuck::cast_slice(&flat.bounds));
+        queue.write_buffer(&self.work.labels, 0, bytemuck::cast_slice(&flat.labels));
+        queue.write_buffer(&self.work.shares, 0, bytemuck::cast_slice(&shares));
+        Ok(flat)
+    }
+
+    fn run(&self, plan: &Plan, tokens: u32) {
+        let mut encoder = self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        plan.record(&mut encoder, Frame { position: 0, tokens });
+        self.gpu().queue().submit([encoder.finish()]);
+    }
+
+    /// The sum of the losses of the pass that just ran.
+    async fn losses(&self, flat: &Flat) -> Result<f64> {
+        let bytes = self.gpu().read(&self.work.seen, 0, flat.ids.len() as u64 * 16).await?;
+        let seen: Vec<[f32; 4]> = bytemuck::pod_collect_to_vec(&bytes);
+        Ok(seen.iter().map(|seen| seen[3] as f64).sum())
+    }
+}
+
+/// Shards of the vocabulary: (first id, how many).
+fn shards(model: &Model, tokens: u32) -> Vec<(u32, u32)> {
+    let (vocab, shard) = (model.config().vocab_size, shard(model, tokens));
+    (0..vocab).step_by(shard as usize).map(|first| (first, shard.min(vocab - first))).collect()
+}
+
+/// The room for logits as that of a shard's.
+fn of_shard(a: &Activations, count: u32) -> Tensor {
+    Tensor { cols: count, ..a.logits.clone() }
+}
+
+/// The output norm, and the loss of every token over the shards of the vocabulary.
+fn loss(plan: &mut PlanBuilder, model: &Model, pass: &Pass, work: &Workspace) -> Result<()> {
+    let (w, a) = (pass.w, pass.a);
+    rms_norm(plan, "output_norm", &a.x, &w.output_norm, pass.config.rms_eps, Rows::All, &a.last)?;
+    for (first, count) in shards(model, plan.max_tokens) {
+        let logits = of_shard(a, count);
+        let head = w.head().rows(first, count);
+        linear(plan, "logits", &a.last, Input::Plain, &head, None, Rows::All, Finish::Store(&logits))?;
+        cross_entropy(plan, "loss", &logits, first, &work.labels, &work.seen)?;
+    }
+    Ok(())
+}
+
+/// Back from the loss to the last block's results, whose gradient comes into `work.dx`. Logits of all but the last shard
+/// are made once more: all of them at once would be a matrix of tokens by vocabulary.
+fn head_backward(plan: &mut PlanBuilder, model: &Model, backward: &Backward) -> Result<()> {
+    let Backward { pass, work, parameters, .. } = backward;
+    let (w, a) = (pass.w, pass.a);
+    let name = if w.output.is_some() { "output.weight" } else { "token_embd.weight" };
+    for (i, (first, count)) in shards(model, plan.max_tokens).into_iter().rev().enumerate() {
+        let logits = of_shard(a, count);
+        let head = w.head().rows(first, count);
+        if i > 0 {
+            linear(plan, "logits", &a.last, Input::Plain, &head, None, Rows::All, Finish::Store(&logits))?;
+        }
+        cross_entropy_backward(plan, "dlogits", &logits, first, &work.labels, &work.shares, &work.seen)?;
+        for master in parameters.masters(name).unwrap_or_default() {
+            let begin = first.max(master.first_row);
+            let end = (first + count).min(master.first_row + master.w.rows);
+            if begin < end {
+                let columns = Columns::all(&logits).part(begin - first, end - begin);
+                let dy = Dy { tensor: &logits, columns, scale: 1.0 };
+                let row = begin - master.first_row;
+                matmul_dw(plan, "head.dw", dy, &a.last, &master.gradient, row, Gradient::Add)?;
+            }
+        }
+        let to = if i == 0 { Gradient::Store } else { Gradient::Add };
+        matmul_dx(plan, "head.dx", &logits, &head, &work.dnormed, to)?;
+    }
+    backward.norm(plan, "output_norm", &a.x, &w.output_norm, Gradient::Store)
+}
