@@ -70,6 +70,7 @@ pub mod plan;
 pub mod profile;
 pub mod reference;
 pub mod sampling;
+pub mod sequences;
 pub mod session;
 pub mod shaders;
 pub mod tensor;
@@ -94,5 +95,6 @@ pub use model::{Config, Model};
 #[cfg(not(target_arch = "wasm32"))]
 pub use pollster::block_on;
 pub use sampling::{Sampler, Sampling};
+pub use sequences::SequenceLogits;
 pub use session::{Session, SessionOptions};
 pub use wgpu;

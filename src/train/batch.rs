@@ -1,4 +1,4 @@
-//! Batches: whole sequences with their labels, and how they lie on the GPU: flat, one after another.
+//! Batches: whole sequences with their labels.
 
 use crate::error::{Error, Result};
 
@@ -49,29 +49,5 @@ pub fn counted(batch: &[Sequence], vocab: u32) -> Result<usize> {
     match batch.iter().map(Sequence::counted).sum() {
         0 => wrong("labels", "one at least that is not ignored".into(), "none".into()),
         counted => Ok(counted),
-    }
-}
-
-/// A batch as the GPU takes it. T is the tokens of all sequences.
-#[derive(Debug, Default)]
-pub(super) struct Flat {
-    pub ids: Vec<u32>,         // [T]
-    pub labels: Vec<u32>,      // [T]
-    pub positions: Vec<u32>,   // [T] in the token's own sequence
-    pub bounds: Vec<[u32; 2]>, // [T] first token of its sequence, first past it
-}
-
-impl Flat {
-    pub fn of(batch: &[Sequence]) -> Flat {
-        let mut flat = Flat::default();
-        for Sequence { ids, labels } in batch {
-            let first = flat.ids.len() as u32;
-            let length = ids.len() as u32;
-            flat.ids.extend(ids);
-            flat.labels.extend(labels);
-            flat.positions.extend(0..length);
-            flat.bounds.extend((0..length).map(|_| [first, first + length]));
-        }
-        flat
     }
 }

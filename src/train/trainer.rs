@@ -1,10 +1,10 @@
 //! Trainer: plans of the forward, backward and optimizer's pass over one model, and the step that runs them.
 
 use super::backward::Backward;
-use super::batch::{Flat, Sequence, counted};
+use super::batch::{Sequence, counted};
 use super::options::{LoraOptions, Optimizer, TrainOptions};
 use super::parameters::Parameters;
-use super::workspace::{Workspace, activations, sequences, shard};
+use super::workspace::{Workspace, shard};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::Gradient;
@@ -13,29 +13,24 @@ use crate::kernels::linear::{Finish, Input, linear};
 use crate::kernels::matmul_dw::matmul_dw;
 use crate::kernels::matmul_dx::matmul_dx;
 use crate::kernels::optimizer::Rates;
-use crate::kernels::rms_norm::{Rows, rms_norm};
-use crate::kernels::rope_kv::Angles;
+use crate::kernels::rms_norm::Rows;
 use crate::kernels::{Columns, Dy};
 use crate::model::adapters::{Adapters, Pair};
-use crate::model::forward::{Keys, Pass, blocks};
-use crate::model::state::{Activations, Sequences};
-use crate::model::{Model, Rope, Target};
-use crate::plan::{Frame, Plan, PlanBuilder};
+use crate::model::state::Activations;
+use crate::model::{Model, Target};
+use crate::plan::{Plan, PlanBuilder};
+use crate::sequences::{Kept, SequenceMode, run};
 use crate::tensor::Tensor;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::sync::Arc;
-
-/// Tokens of one pass at most: a dimension of workgroups.
-const MOST_TOKENS: u32 = 65_535;
 
 /// A model that learns.
 pub struct Trainer {
     model: Model,
     options: TrainOptions,
     parameters: Parameters,
-    activations: Activations,
-    sequences: Sequences,
+    mode: SequenceMode,
     work: Workspace,
     rates: wgpu::Buffer,
     sums: (wgpu::Buffer, u32),
@@ -135,36 +130,19 @@ impl Trainer {
     }
 
     fn new(model: Model, parameters: Parameters, dropout: f32, options: TrainOptions) -> Result<Trainer> {
-        let TrainOptions { context, tokens, .. } = options;
-        if tokens == 0 || tokens > MOST_TOKENS || context == 0 {
-            let (expected, got) = (format!("1 to {MOST_TOKENS}"), format!("{tokens}, in sequences of {context}"));
-            return Err(Error::Argument { what: "tokens of a pass".into(), expected, got });
-        }
-        let (gpu, config) = (model.gpu().clone(), model.config());
-        if config.head_size > 256 || !config.head_size.is_multiple_of(4) {
-            let what = format!("training with a head size of {}", config.head_size);
-            return Err(Error::Unsupported { what, hint: "Attention here takes multiples of 4 up to 256".into() });
-        }
-        let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
-        let angles = Angles::upload(&gpu, &rope, context)?;
-        let activations = activations(&model, tokens, !options.recompute, dropout)?;
-        let sequences = sequences(&gpu, tokens)?;
+        let TrainOptions { context, tokens, recompute, .. } = options;
+        let gpu = model.gpu().clone();
+        let logits = Tensor::new(&gpu, "logits", tokens, shard(&model, tokens))?;
+        let kept = if recompute { Kept::Inputs } else { Kept::All };
+        let mode = SequenceMode::new(&model, context, tokens, kept, dropout, logits)?;
         let work = Workspace::new(&model, tokens)?;
         let rates = Parameters::rates_buffer(&gpu)?;
-        let pass = Pass {
-            config,
-            w: model.weights(),
-            adapters: model.adapters(),
-            angles: &angles,
-            keys: Keys::Sequences(&sequences),
-            a: &activations,
-        };
-        let backward = Backward { pass, parameters: &parameters, work: &work, recompute: options.recompute };
+        let backward = Backward { pass: mode.pass(), parameters: &parameters, work: &work, recompute };
         let plan = |learns: bool| {
             let mut plan = PlanBuilder::new(&gpu, tokens);
             plan.exact = true;
-            blocks(&mut plan, &pass)?;
-            loss(&mut plan, &model, &pass, &work)?;
+            mode.forward(&mut plan)?;
+            loss(&mut plan, &mode, &work)?;
             if learns {
                 head_backward(&mut plan, &model, &backward)?;
                 backward.blocks(&mut plan)?;
@@ -179,7 +157,7 @@ impl Trainer {
             gpu.save_pipelines();
         }
         let sums = (sums, count);
-        Ok(Trainer { model, options, parameters, activations, sequences, work, rates, sums, plans, step: 0 })
+        Ok(Trainer { model, options, parameters, mode, work, rates, sums, plans, step: 0 })
     }
 
     /// The model as it is now, with its adapters: for sessions that use what was learned so far.
@@ -219,10 +197,10 @@ impl Trainer {
     /// # Errors
     /// Those of [`Trainer::step`].
     pub async fn loss(&self, batch: &[Sequence]) -> Result<f64> {
-        let counted = self.check(batch)?;
-        let flat = self.send(batch, counted)?;
-        self.run(&self.plans.loss, flat.ids.len() as u32);
-        Ok(self.losses(&flat).await? / counted as f64)
+        let counted = counted(batch, self.model.config().vocab_size)?;
+        let tokens = self.send(batch, counted)?;
+        run(self.gpu(), &self.plans.loss, tokens);
+        Ok(self.losses(tokens).await? / counted as f64)
     }
 
     /// One step: the gradient of the mean loss over all labels that count in `batches`, one pass each, and the change that
@@ -232,50 +210,54 @@ impl Trainer {
     /// [`Error::Argument`] for a batch that has no label to learn, has too many tokens or ids that the model does not know;
     /// nothing is changed then.
     pub async fn step(&mut self, batches: &[Vec<Sequence>]) -> Result<Loss> {
-        let mut counted = 0;
-        for batch in batches {
-            counted += self.check(batch)?;
-        }
-        let sum = self.gradients(batches, counted).await?;
+        let (loss, counted) = self.gradients(batches).await?;
         let grad_norm = self.grad_norm().await?;
-        let (loss, rate) = (sum / counted.max(1) as f64, self.options.schedule.at(self.step));
-        let applied = loss.is_finite() && grad_norm.is_finite() && counted > 0;
+        let rate = self.options.schedule.at(self.step);
+        let applied = loss.is_finite() && grad_norm.is_finite();
         if applied {
             let clip = self.options.clip.map_or(1.0, |most| (most / grad_norm).min(1.0));
-            self.update(rate, clip)?;
+            self.update(rate, clip);
         }
         self.step += 1;
         self.gpu().check()?;
         Ok(Loss { loss, counted, grad_norm, rate, applied })
     }
 
-    /// Fills the gradients for batches of `counted` labels in all; the sum of their losses.
-    async fn gradients(&self, batches: &[Vec<Sequence>], counted: usize) -> Result<f64> {
+    /// The gradients of the mean loss over all labels that count in `batches`, for [`Parameters::read`]; that loss, and how
+    /// many labels count.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::step`].
+    pub async fn gradients(&self, batches: &[Vec<Sequence>]) -> Result<(f64, usize)> {
+        let mut all = 0;
+        for batch in batches {
+            all += counted(batch, self.model.config().vocab_size)?;
+        }
         let mut encoder = self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         self.parameters.clear_gradients(&mut encoder);
         self.gpu().queue().submit([encoder.finish()]);
         let mut sum = 0.0;
         for (i, batch) in batches.iter().enumerate() {
-            let flat = self.send(batch, counted)?;
-            if let Some(dropout) = &self.activations.dropout {
+            let tokens = self.send(batch, all)?;
+            if let Some(dropout) = &self.mode.activations.dropout {
                 let seed = Pcg64::seed_from_u64(self.options.seed ^ (self.step << 16 | i as u64)).next_u32();
                 self.gpu().queue().write_buffer(&dropout.seed, 0, bytemuck::bytes_of(&seed));
             }
-            self.run(&self.plans.gradients, flat.ids.len() as u32);
-            sum += self.losses(&flat).await?;
+            run(self.gpu(), &self.plans.gradients, tokens);
+            sum += self.losses(tokens).await?;
         }
-        Ok(sum)
+        Ok((sum / all as f64, all))
     }
 
     /// The gradients' length; f64 from sums that the GPU made.
     async fn grad_norm(&self) -> Result<f64> {
-        self.run(&self.plans.norm, 1);
+        run(self.gpu(), &self.plans.norm, 1);
         let bytes = self.gpu().read(&self.sums.0, 0, self.sums.1 as u64 * 4).await?;
         let sums: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         Ok(sums.iter().map(|&sum| sum as f64).sum::<f64>().sqrt())
     }
 
-    fn update(&self, rate: f64, clip: f64) -> Result<()> {
+    fn update(&self, rate: f64, clip: f64) {
         let steps = (self.step + 1) as f64;
         let (beta1, beta2, eps, decay) = match self.options.optimizer {
             Optimizer::AdamW(adamw) => (adamw.beta1, adamw.beta2, adamw.eps, adamw.decay),
@@ -292,48 +274,23 @@ impl Trainer {
             lacks2: (1.0 - beta2.powf(steps)) as f32,
         };
         self.gpu().queue().write_buffer(&self.rates, 0, bytemuck::bytes_of(&rates));
-        self.run(&self.plans.update, 1);
-        Ok(())
+        run(self.gpu(), &self.plans.update, 1);
     }
 
-    /// Labels that count in a batch that fits.
-    fn check(&self, batch: &[Sequence]) -> Result<usize> {
-        let counted = counted(batch, self.model.config().vocab_size)?;
-        let TrainOptions { context, tokens, .. } = self.options;
-        let bad = |what: &str, most: u32, got: usize| {
-            Err(Error::Argument { what: what.into(), expected: format!("at most {most}"), got: got.to_string() })
-        };
-        if let Some(long) = batch.iter().find(|sequence| sequence.ids.len() > context as usize) {
-            return bad("tokens of a sequence", context, long.ids.len());
-        }
-        match batch.iter().map(|sequence| sequence.ids.len()).sum() {
-            all if all > tokens as usize => bad("tokens of a batch", tokens, all),
-            _ => Ok(counted),
-        }
-    }
-
-    /// Sends a batch to the GPU, for a mean over `counted` labels.
-    fn send(&self, batch: &[Sequence], counted: usize) -> Result<Flat> {
-        let flat = Flat::of(batch);
-        let shares = vec![1.0 / counted as f32; flat.ids.len()];
-        let queue = self.gpu().queue();
-        queue.write_buffer(&self.activations.ids, 0, bytemuck::cast_slice(&flat.ids));
-        queue.write_buffer(&self.sequences.positions, 0, bytemuck::cast_slice(&flat.positions));
-        queue.write_buffer(&self.sequences.bounds, 0, bytemuck::cast_slice(&flat.bounds));
-        queue.write_buffer(&self.work.labels, 0, bytemuck::cast_slice(&flat.labels));
-        queue.write_buffer(&self.work.shares, 0, bytemuck::cast_slice(&shares));
-        Ok(flat)
-    }
-
-    fn run(&self, plan: &Plan, tokens: u32) {
-        let mut encoder = self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        plan.record(&mut encoder, Frame { position: 0, tokens });
-        self.gpu().queue().submit([encoder.finish()]);
+    /// Sends a batch to the GPU, for a mean over `counted` labels; the number of its tokens.
+    fn send(&self, batch: &[Sequence], counted: usize) -> Result<u32> {
+        let ids: Vec<&[u32]> = batch.iter().map(|sequence| sequence.ids.as_slice()).collect();
+        let labels: Vec<u32> = batch.iter().flat_map(|sequence| &sequence.labels).copied().collect();
+        let tokens = self.mode.send(&ids)?;
+        let shares = vec![1.0 / counted as f32; labels.len()];
+        self.gpu().queue().write_buffer(&self.work.labels, 0, bytemuck::cast_slice(&labels));
+        self.gpu().queue().write_buffer(&self.work.shares, 0, bytemuck::cast_slice(&shares));
+        Ok(tokens)
     }
 
     /// The sum of the losses of the pass that just ran.
-    async fn losses(&self, flat: &Flat) -> Result<f64> {
-        let bytes = self.gpu().read(&self.work.seen, 0, flat.ids.len() as u64 * 16).await?;
+    async fn losses(&self, tokens: u32) -> Result<f64> {
+        let bytes = self.gpu().read(&self.work.seen, 0, tokens as u64 * 16).await?;
         let seen: Vec<[f32; 4]> = bytemuck::pod_collect_to_vec(&bytes);
         Ok(seen.iter().map(|seen| seen[3] as f64).sum())
     }
@@ -350,13 +307,12 @@ fn of_shard(a: &Activations, count: u32) -> Tensor {
     Tensor { cols: count, ..a.logits.clone() }
 }
 
-/// The output norm, and the loss of every token over the shards of the vocabulary.
-fn loss(plan: &mut PlanBuilder, model: &Model, pass: &Pass, work: &Workspace) -> Result<()> {
-    let (w, a) = (pass.w, pass.a);
-    rms_norm(plan, "output_norm", &a.x, &w.output_norm, pass.config.rms_eps, Rows::All, &a.last)?;
-    for (first, count) in shards(model, plan.max_tokens) {
+/// The loss of every token, over the shards of the vocabulary.
+fn loss(plan: &mut PlanBuilder, mode: &SequenceMode, work: &Workspace) -> Result<()> {
+    let a = &mode.activations;
+    for (first, count) in shards(mode.model(), plan.max_tokens) {
         let logits = of_shard(a, count);
-        let head = w.head().rows(first, count);
+        let head = mode.model().weights().head().rows(first, count);
         linear(plan, "logits", &a.last, Input::Plain, &head, None, Rows::All, Finish::Store(&logits))?;
         cross_entropy(plan, "loss", &logits, first, &work.labels, &work.seen)?;
     }
