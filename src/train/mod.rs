@@ -6,17 +6,27 @@
 
 mod backward;
 mod batch;
+#[cfg(not(target_arch = "wasm32"))]
+mod checkpoint;
+#[cfg(not(target_arch = "wasm32"))]
+mod export;
 mod optimizer;
 mod options;
 mod parameters;
+mod plot;
 mod schedule;
+mod scratch;
 mod trainer;
 mod workspace;
 
 pub(crate) use batch::counted;
 pub use batch::{IGNORED, Sequence};
+#[cfg(not(target_arch = "wasm32"))]
+pub use checkpoint::Place;
 pub use optimizer::AdamW;
 pub use options::{LoraOptions, Optimizer, TrainOptions};
 pub use parameters::{Of, Parameter, Parameters};
+pub use plot::loss_svg;
 pub use schedule::{Decline, Schedule};
+pub use scratch::NewModel;
 pub use trainer::{Loss, Trainer};
