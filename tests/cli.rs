@@ -171,6 +171,12 @@ fn bad_usage_and_failures() {
         (vec!["inspect", "/no.gguf"], 1, vec!["/no.gguf", "caused by: No such file"]),
         (vec!["render", "--messages", "/no.json"], 2, vec!["MODEL"]),
         (
+            vec!["render", &tales, "--chat-template", "nope", "--messages", "/no.json"],
+            1,
+            vec!["nope", "chatml, llama2"],
+        ),
+        (vec!["debug", "compare", &tales, "--tolerance", "nan"], 2, vec!["--tolerance", "0 or more"]),
+        (
             vec!["debug", "synth", "--shape", "huge", "--format", "Q4_K", "--out", "x"],
             2,
             vec!["huge", "tiny, 1b, 3b, 8b"],
@@ -724,7 +730,10 @@ fn inspect_devices_bench_and_debug() {
 
     let plan = text(&run(&["debug", "plan", &tales]).stdout);
     assert!(
-        plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_residual"),
+        plan.contains("plan decode: ")
+            && plan.contains(" steps, one token, ")
+            && plan.contains("plan prefill")
+            && plan.contains("blk.5.ffn_residual"),
         "{plan}"
     );
     let compare = run(&["debug", "compare", &tales, "--prompt", "Once"]);
@@ -989,6 +998,8 @@ fn one_question_and_out() {
     let long = run(&[&chat[..], &["--ctx", "16"]].concat());
     assert_eq!(long.status.code(), Some(1));
     assert!(text(&long.stderr).contains("too long") && text(&long.stderr).contains("--ctx"), "{}", text(&long.stderr));
+    let broken = run_with(&chat[..4], b"\xff\n");
+    assert!(text(&broken.stderr).starts_with("error: cannot read standard input\n"), "{}", text(&broken.stderr));
     let question = "tell me more about it, please, and about the queen\n";
     let mut talk = vec!["chat", &tales, "--chat-template", "chatml", "--ctx", "128", "-n", "20", "--temp", "0"];
     let out = run_with(&talk, question.repeat(4).as_bytes());

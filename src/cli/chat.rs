@@ -119,6 +119,9 @@ impl Talk {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue, // Ctrl-C at the prompt drops the line
                 Err(ReadlineError::Eof) => break,
+                Err(ReadlineError::Io(source)) => {
+                    return Err(Error::Io { path: "standard input".into(), source }.into());
+                }
                 Err(error) => return Err(error.into()),
             };
             let line = line.trim();
