@@ -60,9 +60,9 @@ pub enum Error {
     #[error("the GPU device was lost: {message}. Create a new device and load the model again")]
     DeviceLost { message: String },
 
-    /// A device limit is too small for this model.
-    #[error("{what} needs {needed}, but {limit} of this GPU is {allowed}. {hint}")]
-    Limit { what: String, needed: u64, limit: &'static str, allowed: u64, hint: String },
+    /// A device limit is too small for this model; both numbers are bytes.
+    #[error("{what} needs {needed} bytes, but {limit} of {gpu} is {allowed} bytes. {hint}")]
+    Limit { what: String, needed: u64, limit: &'static str, gpu: String, allowed: u64, hint: String },
 
     /// The tokenizer in the file cannot be built, or the text cannot be tokenized.
     #[error("tokenizer: {what}")]
@@ -73,7 +73,7 @@ pub enum Error {
     Template { name: String, what: String },
 
     /// Prompt and answer do not fit the session's context.
-    #[error("context of {context} tokens: {position} are used and {tokens} more do not fit. {hint}")]
+    #[error("the tokens do not fit into the context of {context}: {position} in use, {tokens} more wanted. {hint}")]
     ContextFull { context: u32, position: u32, tokens: u32, hint: String },
 
     /// A NaN or infinity among the logits: the weights are damaged, or a kernel is wrong.

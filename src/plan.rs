@@ -202,19 +202,21 @@ impl std::fmt::Display for Plan {
         let bytes = self.weight_bytes() as f64 / 1e6;
         writeln!(
             f,
-            "plan {}: {} steps, up to {} tokens, {bytes:.1} MB of weights a pass",
+            "plan {}: {} steps, {}, {bytes:.1} MB of weights a pass",
             self.name,
             self.steps.len(),
-            self.max_tokens
+            if self.max_tokens == 1 { "one token".into() } else { format!("up to {} tokens", self.max_tokens) }
         )?;
         for (i, step) in self.steps.iter().enumerate() {
             let tokens = match step.grid {
                 Grid { tokens: 0, .. } => "once".into(),
+                Grid { tokens: 1, rows_per_token: 1, .. } => "per token".into(),
+                Grid { tokens: 1, .. } => "per query".into(),
                 Grid { tokens, rows_per_token: 1, .. } => format!("per {tokens} tokens"),
                 Grid { tokens, .. } => format!("per {tokens} queries"),
             };
             let (label, kernel, groups, cols) = (&step.label, step.kernel.name, step.grid.groups, step.output.cols);
-            writeln!(f, "{i:4}  {label:<24} {kernel:<12} {groups:>6} groups {tokens:<14} -> [T, {cols}]")?;
+            writeln!(f, "{i:4}  {label:<24} {kernel:<16} {groups:>6} groups {tokens:<14} -> [T, {cols}]")?;
         }
         Ok(())
     }

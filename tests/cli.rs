@@ -113,7 +113,8 @@ fn bad_usage_and_failures() {
         (vec!["generate", &tales], 2, vec!["prompt"]),
         (vec!["generate", "/no/such modèle 🦙.gguf", "-p", "a"], 1, vec!["/no/such modèle 🦙.gguf", "No such file"]),
         (vec!["generate", "/", "-p", "a"], 1, vec!["folder"]),
-        (vec!["generate", &tales, "-p", "a", "--gpu", "no such card"], 1, vec!["no such card", "There are"]),
+        (vec!["generate", &tales, "-p", "a", "--gpu", "no such card"], 2, vec!["GPU adapter", "no such card", "0: "]),
+        (vec!["generate", &tales, "-p", "a", "--gpu", "99"], 2, vec!["the index of one that is there (0: ", "99"]),
         (
             vec!["generate", &tales, "--ctx", "4", "-p", "a long enough prompt to fill four places"],
             1,
@@ -123,35 +124,58 @@ fn bad_usage_and_failures() {
         (vec!["chat", &tales, "-p", "hi"], 1, vec!["template", "--chat-template"]),
         (vec!["render", "--template", "/no.jinja", "--messages", "/no.json"], 1, vec!["/no.jinja"]),
         (vec!["bench", &tales, "-p", "0"], 2, vec!["--prompt", "0 is not in 1.."]),
-        (vec!["bench", &tales, "-p", "8", "-n", "4", "--ctx", "11"], 1, vec!["context of 11", "12 more do not fit"]),
+        (
+            vec!["bench", &tales, "-p", "8", "-n", "4", "--ctx", "11"],
+            1,
+            vec!["context of 11", "12 more wanted", "--tokens"],
+        ),
         (vec!["bench", &tales, "--trace", "/no/trace.json"], 1, vec!["cannot write /no/trace.json"]),
-        (vec!["explain", &tales, "--gbps", "-1", "--tflops", "1"], 2, vec!["--gbps", "above 0"]),
-        (vec!["explain", &tales, "--gbps", "1", "--tflops", "nan"], 2, vec!["--tflops", "above 0"]),
+        (vec!["explain", &tales, "--gbps", "-1", "--tflops", "1"], 2, vec!["--gbps", "0.001 to 1000000000"]),
+        (
+            vec!["explain", &tales, "--gbps", "1e300", "--tflops", "1"],
+            2,
+            vec!["--gbps", "1e300", "0.001 to 1000000000"],
+        ),
+        (vec!["explain", &tales, "--gbps", "1", "--tflops", "1e-320"], 2, vec!["--tflops", "1e-320", "0.001 to"]),
+        (vec!["explain", &tales, "--gbps", "1", "--tflops", "nan"], 2, vec!["--tflops", "0.001 to"]),
         (
             vec!["explain", &tales, "--gbps", "1", "--tflops", "1", "--dispatch-us", "inf"],
             2,
-            vec!["--dispatch-us", "0 or more"],
+            vec!["--dispatch-us", "0.001 to 1000000000, or 0"],
         ),
         (vec!["explain", &tales, "--gbps", "1"], 2, vec!["--tflops"]),
         (vec!["explain", &tales, "--dispatch-us", "1"], 2, vec!["--gbps"]),
         (vec!["explain", &tales, "-p", "0"], 2, vec!["--prompt"]),
-        (vec!["explain", &tales, "--ctx", "100"], 1, vec!["context of 100", "513 more do not fit"]),
+        (vec!["explain", &tales, "--ctx", "100"], 1, vec!["context of 100", "513 more wanted", "--position"]),
+        (
+            vec!["explain", &tales, "--gbps", "1", "--tflops", "1", "--ctx", "4294967295"],
+            1,
+            vec!["bytes, but", "of a described GPU is"],
+        ),
         (vec!["generate", &tales, "-p", "a", "--exact", "--kv", "f16"], 2, vec!["--exact", "--kv"]),
         (vec!["generate", &tales, "-p", "a", "--gpu", ""], 2, vec!["--gpu"]),
         (vec!["generate", &tales, "--prompt-ids", "1,,2"], 2, vec!["token ids", "\"\""]),
-        (vec!["tune", &tales, "--no-tune"], 2, vec!["--no-tune"]),
-        (
-            vec!["debug", "synth", "--shape", "tiny", "--format", "F16", "--out", "/dev/null"],
-            2,
-            vec!["--out", "/dev/null", "no regular file"],
-        ),
+        (vec!["tune", &tales, "--exact"], 2, vec!["--exact", "leave the flag out"]),
+        (vec!["tune", &tales, "--no-tune"], 2, vec!["--no-tune", "leave the flag out"]),
+        (vec!["tune", &tales, "--ctx", "4"], 2, vec!["--ctx", "serves every context"]),
+        (vec!["tune", &tales, "--kv", "q8_0"], 2, vec!["--kv", "every type of cache"]),
+        (vec!["tune", &tales, "--seconds", "-1"], 2, vec!["--seconds", "-1 is not in 0.."]),
         (vec!["generate", &tales, "-p", "a", "-n", "-2"], 2, vec!["-2"]),
+        (vec!["generate", &tales, "-p", "a", "--ctx", "-1"], 2, vec!["--ctx", "-1 is not in 0.."]),
+        (vec!["chat", &tales, "-n", "-1"], 2, vec!["--tokens", "-1 is not in 0.."]),
+        (vec!["logits", &tales, "-p", "a", "--top", "0"], 2, vec!["--top", "0 is not in 1.."]),
         (vec!["generate", &tales, "-e", "-p", r"a\q"], 2, vec!["escape", r"\q", r"\xHH"]),
         (vec!["generate", &tales, "-f", "/no.txt"], 1, vec!["/no.txt", "No such file"]),
         (vec!["generate", &tales, "-p", "a", "--ctx", "4294967295"], 1, vec!["4294967295", "smaller context"]),
         (vec!["generate", &tales, "-p", "a", "--top-p", "1.5"], 2, vec!["top_p", "0 to 1", "1.5"]),
         (vec!["inspect", "/no.gguf"], 1, vec!["/no.gguf", "caused by: No such file"]),
         (vec!["render", "--messages", "/no.json"], 2, vec!["MODEL"]),
+        (
+            vec!["render", &tales, "--chat-template", "nope", "--messages", "/no.json"],
+            1,
+            vec!["nope", "chatml, llama2"],
+        ),
+        (vec!["debug", "compare", &tales, "--tolerance", "nan"], 2, vec!["--tolerance", "0 or more"]),
         (
             vec!["debug", "synth", "--shape", "huge", "--format", "Q4_K", "--out", "x"],
             2,
@@ -166,13 +190,59 @@ fn bad_usage_and_failures() {
     table.finish();
 }
 
+/// A pipe, a link, a folder, a model: refused before anything is written, and as they were afterwards.
+#[cfg(unix)]
+#[test]
+fn what_no_output_replaces() {
+    let folder = std::env::temp_dir().join(format!("peregrine {} outputs", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let [model, hard, soft, dangling, pipe, new] = ["m.gguf", "hard", "soft", "dangling", "pipe", "new"].map(path);
+    let bytes = std::fs::read(tales()).unwrap();
+    std::fs::write(&model, &bytes).unwrap();
+    std::fs::hard_link(&model, &hard).unwrap();
+    std::os::unix::fs::symlink(&model, &soft).unwrap();
+    std::os::unix::fs::symlink(path("nothing"), &dangling).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+
+    let folder_name = folder.display().to_string();
+    let synth = |out| vec!["debug", "synth", "--shape", "tiny", "--format", "F16", "--out", out];
+    let trace = |out| vec!["bench", &model, "-p", "4", "-n", "2", "-r", "1", "--trace", out];
+    let mut table = Table::new("outputs");
+    let cases: Vec<Case> = vec![
+        (synth(&soft), 2, vec!["--out", &soft, "a link: name the file that it leads to"]),
+        (synth(&dangling), 2, vec!["--out", &dangling, "a link"]),
+        (synth(&pipe), 2, vec!["--out", &pipe, "no regular file"]),
+        (trace(&model), 2, vec!["--trace", &model, "a GGUF model"]),
+        (trace(&hard), 2, vec!["--trace", &hard, "a GGUF model"]),
+        (trace(&soft), 2, vec!["--trace", &soft, "a GGUF model"]),
+        (trace(&pipe), 2, vec!["--trace", &pipe, "no regular file"]),
+        (trace(&folder_name), 2, vec!["--trace", "a folder"]),
+        (vec!["bench", "/no.gguf", "--trace", &new], 1, vec!["/no.gguf"]),
+        (vec!["bench", &model, "--ctx", "1", "--trace", &new], 1, vec!["context of 1"]),
+    ];
+    check(&mut table, cases);
+    table.finish();
+    assert!(std::fs::read(&model).unwrap() == bytes, "the model is as it was");
+    for link in [&soft, &dangling] {
+        assert!(std::fs::symlink_metadata(link).unwrap().is_symlink(), "{link}");
+    }
+    assert!(!Path::new(&new).exists() && !Path::new(&path("nothing")).exists(), "a failure leaves no file");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_story_without_any_argument() {
     let out = run(&["generate", "-n", "12", "--seed", "7"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let story = text(&out.stdout);
     assert!(story.starts_with("Once upon a time") && story.ends_with('\n') && story.len() > 30, "{story:?}");
-    assert!(text(&out.stderr).contains("seed 7"), "{}", text(&out.stderr));
+    assert!(
+        text(&out.stderr).contains("[12 tokens, ") && text(&out.stderr).contains("seed 7"),
+        "{}",
+        text(&out.stderr)
+    );
+    assert!(text(&run(&["generate", "-n", "1"]).stderr).contains("[1 token, "));
     assert_eq!(story, text(&run(&["generate", "-n", "12", "--seed", "7"]).stdout), "the same seed, the same story");
     let other = |_| text(&run(&["generate", "-n", "24"]).stdout);
     let stories: Vec<String> = (0..3).map(other).collect();
@@ -629,6 +699,7 @@ fn inspect_devices_bench_and_debug() {
     assert_eq!(bars, counts.iter().map(|&(_, steps)| steps).sum::<u64>(), "{counts:?}");
     let shown = text(&run(&["bench", &tales, "-p", "8", "-n", "4", "--runs", "1", "--profile"]).stdout);
     assert!(shown.contains("matvec") || shown.contains("matmul"), "{shown}");
+    assert!(shown.contains("in 1 run)") && shown.contains("\ndecode: 1 token after 10, "), "{shown}");
 
     // a described device: the time follows from bytes and operations
     let explain =
@@ -650,10 +721,19 @@ fn inspect_devices_bench_and_debug() {
     let steps: f64 = decode["steps"].as_array().unwrap().iter().map(|step| step["seconds"].as_f64().unwrap()).sum();
     assert!((steps / decode["seconds"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{decode}");
     assert!((speed(&slow) / decode["tokens_per_s"].as_f64().unwrap() - 1.0).abs() < 0.1, "{decode}");
+    // the slowest and the fastest that can be described: every time is a number
+    for (figure, dispatch) in [("0.001", "1e9"), ("1e9", "0")] {
+        let figures = ["--gbps", figure, "--tflops", figure, "--dispatch-us", dispatch, "--json"];
+        let json = json_of(&[&["explain", &tales], &figures[..]].concat()).unwrap();
+        assert!(json["passes"].as_array().unwrap().len() == 2 && !json.to_string().contains("null"), "{json}");
+    }
 
     let plan = text(&run(&["debug", "plan", &tales]).stdout);
     assert!(
-        plan.contains("plan decode") && plan.contains("plan prefill") && plan.contains("blk.5.ffn_residual"),
+        plan.contains("plan decode: ")
+            && plan.contains(" steps, one token, ")
+            && plan.contains("plan prefill")
+            && plan.contains("blk.5.ffn_residual"),
         "{plan}"
     );
     let compare = run(&["debug", "compare", &tales, "--prompt", "Once"]);
@@ -703,11 +783,16 @@ fn what_is_kept_between_runs() {
         assert!(out.status.success() && !out.stdout.is_empty(), "{args:?}: {}", text(&out.stderr));
         assert_eq!(text(&out.stderr).contains("tuned: "), takes, "{args:?}: {}", text(&out.stderr));
     }
-    assert_eq!(go(&["tune", &tales, "--exact"]).status.code(), Some(2));
+    // without time for another profile nothing is compared, and what was found before stays
+    let before = std::fs::read(&kept).unwrap();
+    let out = go(&["tune", &tales, "--seconds", "0"]);
+    assert!(out.status.success() && text(&out.stdout).contains("kept nowhere"), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("measured in 0 seconds"), "{}", text(&out.stdout));
+    assert_eq!(std::fs::read(&kept).unwrap(), before);
     // where nothing can be kept, that is told with its cause; profiles are unlike in what they run
     let blocked = folder.join("file");
     std::fs::write(&blocked, "").unwrap();
-    let args = ["tune", &tales, "--seconds", "1", "--json"];
+    let args = ["tune", &tales, "--seconds", "5", "--json"];
     let out = peregrine(&args).env("PEREGRINE_CACHE_DIR", &blocked).output().expect("the binary runs");
     let told: Json = serde_json::from_slice(&out.stdout).unwrap();
     assert!(told["kept_in"].is_null() && told["not_kept"].as_str().unwrap().contains("cannot be written"), "{told}");
@@ -913,6 +998,8 @@ fn one_question_and_out() {
     let long = run(&[&chat[..], &["--ctx", "16"]].concat());
     assert_eq!(long.status.code(), Some(1));
     assert!(text(&long.stderr).contains("too long") && text(&long.stderr).contains("--ctx"), "{}", text(&long.stderr));
+    let broken = run_with(&chat[..4], b"\xff\n");
+    assert!(text(&broken.stderr).starts_with("error: cannot read standard input\n"), "{}", text(&broken.stderr));
     let question = "tell me more about it, please, and about the queen\n";
     let mut talk = vec!["chat", &tales, "--chat-template", "chatml", "--ctx", "128", "-n", "20", "--temp", "0"];
     let out = run_with(&talk, question.repeat(4).as_bytes());

@@ -7,10 +7,10 @@ use clap::Args;
 use peregrine::bench::{Ceilings, median, read_bandwidth, recording, speeds};
 use peregrine::plan::{Frame, Plan};
 use peregrine::profile::{StepTime, kinds, profile_median};
-use peregrine::{Profile, Session, block_on};
+use peregrine::{Error, Profile, Session, block_on};
 use serde_json::json;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -43,18 +43,20 @@ pub struct Bench {
 impl Bench {
     pub fn run(mut self) -> Result<(), Failure> {
         let needed = self.prompt.saturating_add(self.tokens);
-        let trace = self.trace.as_deref().map(Trace::create).transpose()?;
+        self.trace.as_deref().map_or(Ok(()), may_be_overwritten)?;
         let mut start = Instant::now();
         let mut lap = || std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64() * 1e3;
         let file = ModelFile::open_model(self.model.as_deref())?;
         let open_ms = lap();
-        self.run.make_room(needed, 512, file.config()?.context_length)?;
+        let hint = "Choose a larger --ctx, or a smaller --prompt and --tokens (128 and 64 where they are not given)";
+        self.run.make_room(needed, 512, file.config()?.context_length, hint)?;
         let gpu = self.run.gpu()?;
         let device_ms = lap();
         let model = file.model(gpu, &self.run)?;
         let load_ms = lap();
         let mut session = model.session(&self.run.options())?;
         let session_ms = lap();
+        let trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let times = model.load_times();
         let vocab = session.model().config().vocab_size;
         let prompt: Vec<u32> = (0..self.prompt).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();
@@ -117,7 +119,7 @@ impl Bench {
         }
         let spread = |runs: &[f64]| {
             let (low, high) = runs.iter().fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(*v), high.max(*v)));
-            format!("{low:.1} to {high:.1} in {} runs", runs.len())
+            format!("{low:.1} to {high:.1} in {}", output::counted(runs.len() as u64, "run"))
         };
         let line = |name: &str, text: String| output::line(format!("{name:<11}{text}"), 11);
         line("device", format!("{} ({:?})", card.name, card.backend))?;
@@ -138,8 +140,10 @@ impl Bench {
                 times.count
             ),
         )?;
-        line("prefill", format!("{prefill:.1} tokens/s of {} tokens ({})", self.prompt, spread(&measured.prefill)))?;
-        line("decode", format!("{decode:.1} tokens/s over {} tokens ({})", self.tokens, spread(&measured.decode)))?;
+        let tokens = |n: u32| output::counted(n.into(), "token");
+        let (prompt, decoded) = (tokens(self.prompt), tokens(self.tokens));
+        line("prefill", format!("{prefill:.1} tokens/s of {prompt} ({})", spread(&measured.prefill)))?;
+        line("decode", format!("{decode:.1} tokens/s over {decoded} ({})", spread(&measured.decode)))?;
         let bytes = output::bytes(bytes);
         line("a token", format!("{dispatches} dispatches, recorded in {record_us:.0} us, {bytes} of weights read"))?;
         let (read, bandwidth) = (read / 1e9, bandwidth / 1e9);
@@ -197,8 +201,8 @@ impl Profiled<'_> {
         )?;
         for Pass { plan, frame, times } in &self.passes {
             let total: f64 = times.iter().map(|time| time.seconds).sum();
-            let Frame { position, tokens } = frame;
-            output::line(format!("\n{}: {tokens} tokens after {position}, {:.2} ms", plan.name, total * 1e3), 0)?;
+            let (tokens, position) = (output::counted(frame.tokens.into(), "token"), frame.position);
+            output::line(format!("\n{}: {tokens} after {position}, {:.2} ms", plan.name, total * 1e3), 0)?;
             output::line("share      ms  steps  step                 kernel             GB/s  GFLOP/s  of best", 0)?;
             for kind in kinds(plan, *frame, times, &self.ceilings, self.serial) {
                 output::line(
@@ -236,6 +240,25 @@ impl Profiled<'_> {
     }
 }
 
+/// Refuses a file that the trace must not take the place of. Nothing is made or changed yet, and a pipe, whose opening
+/// would wait for a reader, is not opened.
+fn may_be_overwritten(path: &Path) -> Result<(), Failure> {
+    let Ok(there) = path.metadata() else { return Ok(()) }; // a new file
+    // Its first bytes tell a model, the one that is measured among them, by whatever name or link, or a part of it.
+    let is_model = || {
+        let mut magic = [0; 4];
+        File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
+    };
+    let is = match () {
+        () if there.is_dir() => "a folder",
+        () if !there.is_file() => "no regular file",
+        () if is_model() => "a GGUF model",
+        () => return Ok(()),
+    };
+    let (expected, got) = ("the name of a file for the trace".into(), format!("{}, which is {is}", path.display()));
+    Err(Error::Argument { what: "--trace".into(), expected, got }.into())
+}
+
 /// The file of a trace, opened before anything is measured.
 struct Trace<'a> {
     path: &'a Path,
@@ -265,8 +288,7 @@ impl Trace<'_> {
             }
         }
         let text = json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string();
-        let is_file = self.file.metadata().is_ok_and(|there| there.is_file()); // a pipe has no length to set
-        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let emptied = self.file.set_len(0);
         emptied.and_then(|()| self.file.write_all(text.as_bytes())).map_err(|error| cannot_write(self.path, error))
     }
 }

@@ -119,6 +119,9 @@ impl Talk {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue, // Ctrl-C at the prompt drops the line
                 Err(ReadlineError::Eof) => break,
+                Err(ReadlineError::Io(source)) => {
+                    return Err(Error::Io { path: "standard input".into(), source }.into());
+                }
                 Err(error) => return Err(error.into()),
             };
             let line = line.trim();
@@ -220,8 +223,8 @@ impl Talk {
         let speed = answer.decode_tps.map_or(String::new(), |tps| format!(", {tps:.1} tokens/s"));
         let first = answer.first.map_or(String::new(), |first| format!(", the first after {first:.2} s"));
         self.stats = Some(format!(
-            "{} tokens{speed}{first}, seed {}; {} of {} prompt tokens were new",
-            answer.ids.len(),
+            "{}{speed}{first}, seed {}; {} of {} prompt tokens were new",
+            output::counted(answer.ids.len() as u64, "token"),
             answer.seed,
             answer.new_tokens,
             prompt.len(),

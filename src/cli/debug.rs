@@ -34,13 +34,18 @@ pub struct CompareArgs {
     #[command(flatten)]
     prompt: PromptArgs,
     /// Differences up to this share of a step's largest value count as equal
-    #[arg(long, value_name = "R", default_value_t = 1e-3)]
+    #[arg(long, value_name = "R", default_value_t = 1e-3, value_parser = zero_or_more)]
     tolerance: f32,
     /// Print every step, not the first that differs alone
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// With NaN nothing would differ.
+fn zero_or_more(text: &str) -> Result<f32, String> {
+    text.parse().ok().filter(|value| *value >= 0.0).ok_or("expected a number, 0 or more".into())
 }
 
 /// A step differs: the command fails.
@@ -78,7 +83,7 @@ impl CompareArgs {
         let differs = |step: &StepDifference| step.relative.is_nan() || step.relative > self.tolerance;
         for step in steps.iter().filter(|_| self.all) {
             let mark = if differs(step) { "DIFFERS" } else { "ok" };
-            output::line(format!("{mark:<8}{:<24} {:<12} {:.2e}", step.label, step.kernel, step.relative), 0)?;
+            output::line(format!("{mark:<8}{:<24} {:<16} {:.2e}", step.label, step.kernel, step.relative), 0)?;
         }
         let Some(step) = steps.iter().find(|step| differs(step)) else {
             let worst = steps.iter().map(|step| step.relative).fold(0.0, f32::max);

@@ -33,31 +33,32 @@ pub struct Explain {
 #[command(next_help_heading = "Another device")]
 struct Described {
     /// Describe another device, which need not be there: GB/s that it reads
-    #[arg(long, value_name = "B", requires = "tflops", conflicts_with = "gpu")]
-    #[arg(value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "B", requires = "tflops", conflicts_with = "gpu", value_parser = figure)]
     gbps: Option<f64>,
     /// TFLOP/s of its f32 multiply-adds
-    #[arg(long, value_name = "F", requires = "gbps")]
-    #[arg(value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", requires = "gbps", value_parser = figure)]
     tflops: Option<f64>,
     /// Microseconds that a dispatch takes which does nothing [default: 3]
-    #[arg(long, value_name = "US", requires = "gbps")]
-    #[arg(value_parser = zero_or_more, allow_negative_numbers = true)]
+    #[arg(long, value_name = "US", requires = "gbps", value_parser = figure_or_zero)]
     dispatch_us: Option<f64>,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|value: &f64| *value > 0.0 && value.is_finite()).ok_or("expected a number above 0".into())
+/// Within bounds that hold every device, so that all that is reckoned from it is finite.
+fn figure(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (1e-3..=1e9).contains(value));
+    value.ok_or("expected a number from 0.001 to 1000000000".into())
 }
 
-fn zero_or_more(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|value: &f64| *value >= 0.0 && value.is_finite()).ok_or("expected 0 or more".into())
+/// No time at all leaves dispatches out of the reckoning.
+fn figure_or_zero(text: &str) -> Result<f64, String> {
+    if text.parse() == Ok(0.0) { Ok(0.0) } else { figure(text).map_err(|error| error + ", or 0") }
 }
 
 impl Explain {
     pub fn run(mut self) -> Result<(), Failure> {
         let file = ModelFile::open_model(Some(&self.model))?;
-        self.run.make_room((self.position + 1).max(self.prompt), 0, file.config()?.context_length)?;
+        let hint = "Choose a larger --ctx, or a smaller --position and --prompt (512 each where they are not given)";
+        self.run.make_room((self.position + 1).max(self.prompt), 0, file.config()?.context_length, hint)?;
         let (gpu, ceilings) = match (self.described.gbps, self.described.tflops) {
             (Some(gbps), Some(tflops)) => {
                 let (flops, dispatch) = (tflops * 1e12, self.described.dispatch_us.unwrap_or(3.0) * 1e-6);
@@ -129,7 +130,7 @@ impl<'a> Pass<'a> {
     /// The steps outside the blocks, and of those in blocks the first of each kind: most blocks are alike.
     fn show(&self) -> std::io::Result<()> {
         let Frame { position, tokens } = self.frame;
-        output::line(format!("\n{}: {tokens} tokens after {position}", self.name), 0)?;
+        output::line(format!("\n{}: {} after {position}", self.name, output::counted(tokens.into(), "token")), 0)?;
         let head = ("step", "kernel", "of", "MB", "Mflop", "us at best");
         output::line(
             format!("{:<24} {:<16} {:<38} {:>9} {:>10} {:>10}", head.0, head.1, head.2, head.3, head.4, head.5),

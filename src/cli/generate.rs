@@ -18,7 +18,7 @@ pub struct Generate {
     /// A GGUF file; without it, the model that is built in
     model: Option<PathBuf>,
     /// The most tokens to give; -1: until the context is full
-    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 128, allow_negative_numbers = true)]
+    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=u32::MAX as i64))]
     tokens: i64,
     /// Print one JSON object at the end instead of the text as it comes
@@ -86,7 +86,8 @@ impl Generate {
         output::show("\n")?;
         let speed = decode_tps.map_or(String::new(), |tps| format!(", {tps:.1} tokens/s"));
         let full = if end == End::Context { ", the context is full" } else { "" };
-        output::tell(format!("[{} tokens{speed}, seed {seed}, stopped by {why}{full}]", ids.len()));
+        let tokens = output::counted(ids.len() as u64, "token");
+        output::tell(format!("[{tokens}{speed}, seed {seed}, stopped by {why}{full}]"));
         Ok(())
     }
 }

@@ -244,7 +244,8 @@ fn print(card: &Value) -> std::io::Result<()> {
         line("weights", format!("{:>10}", size(&memory["weights_bytes"])))?;
         let (f16, f32) = (size(&memory["kv_f16_bytes"]), size(&memory["kv_f32_bytes"]));
         line("KV cache", format!("{f16:>10} (f16), {f32} (f32)"))?;
-        line("activations", format!("{:>10} (passes of {PASS} tokens)", size(&memory["activations_bytes"])))?;
+        let pass = output::counted(memory["context"].as_u64().unwrap_or(0).min(PASS.into()), "token");
+        line("activations", format!("{:>10} (passes of {pass})", size(&memory["activations_bytes"])))?;
         let (f16, f32) = (size(&memory["total_f16_bytes"]), size(&memory["total_f32_bytes"]));
         line("together", format!("{f16:>10} (f16), {f32} (f32)"))?;
     }

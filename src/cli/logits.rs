@@ -15,8 +15,8 @@ pub struct Logits {
     /// A GGUF file
     model: PathBuf,
     /// How many tokens of each position
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
     /// Every position of the prompt, not the last alone
     #[arg(long)]
     all: bool,
@@ -40,7 +40,7 @@ impl Logits {
             if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
                 broken.get_or_insert(Error::NotFinite { position, id: id as u32, value: logits[id] });
             }
-            let (ids, values) = top_k(logits, self.top.min(logits.len()));
+            let (ids, values) = top_k(logits, logits.len().min(self.top as usize));
             positions.push((position, ids.into_iter().zip(values).collect()));
         };
         if self.all {

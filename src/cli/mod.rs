@@ -21,7 +21,7 @@ mod synth;
 mod tokenize;
 mod tune;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Runs Llama- and Qwen-family language models on any GPU
@@ -78,7 +78,8 @@ type Failure = Box<dyn std::error::Error>;
 
 pub fn main() -> ExitCode {
     quiet_device_select();
-    let cli = Cli::parse(); // exits with 2 on bad usage
+    let parsed = Cli::from_arg_matches(&takes_negative_numbers(Cli::command()).get_matches());
+    let cli = parsed.unwrap_or_else(|error| error.exit()); // with 2 on bad usage
     log_to_standard_error(cli.verbose);
     let outcome = match cli.command {
         Command::Generate(args) => args.run(),
@@ -106,6 +107,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(if bad_usage { 2 } else { 1 })
         }
     }
+}
+
+/// `--ctx -1` is a value that --ctx refuses, with what it takes; else it would be an option -1 that nobody knows.
+fn takes_negative_numbers(command: clap::Command) -> clap::Command {
+    let options = command.mut_args(|arg| {
+        let has_value = arg.get_action().takes_values() && !arg.is_positional();
+        if has_value { arg.allow_negative_numbers(true) } else { arg }
+    });
+    options.mut_subcommands(takes_negative_numbers)
 }
 
 /// The reader of our output is gone (`| head`): a quiet end, no failure.

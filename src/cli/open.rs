@@ -105,7 +105,7 @@ impl ModelFile {
         }
         let software = gpu.card().device_type == wgpu::DeviceType::Cpu;
         match kept.filter(|_| found.is_none() && !software) {
-            Some(file) => tuned(model, run, &file),
+            Some(file) => tuned(model, &file),
             None => Ok(model),
         }
     }
@@ -117,10 +117,10 @@ impl ModelFile {
     }
 }
 
-/// Tunes for a moment, and keeps what was found.
-fn tuned(model: Model, run: &RunArgs, file: &TuningFile) -> Result<Model, Failure> {
+/// Tunes for a moment, and keeps what was found: for every later run, so this one's context and cache do not count.
+fn tuned(model: Model, file: &TuningFile) -> Result<Model, Failure> {
     let start = Instant::now();
-    let tuning = block_on(tune(&model, &run.options(), TUNING))?;
+    let tuning = block_on(tune(&model, &SessionOptions::default(), TUNING))?;
     if let Err(error) = file.write(&tuning.trials[tuning.best]) {
         log::info!("{} is not kept: {error}", file.path().display());
     }
@@ -188,7 +188,7 @@ pub struct RunArgs {
     pub no_tune: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 pub enum Kv {
     F16,
     F32,
@@ -216,16 +216,15 @@ impl RunArgs {
     }
 
     /// The context for a command that knows how many tokens it runs: what is asked for, if they fit; else their number,
-    /// but no less than `least`.
-    pub fn make_room(&mut self, tokens: u32, least: u32, trained: u32) -> Result<(), Failure> {
+    /// but no less than `least`. `hint` tells what to do where they do not fit.
+    pub fn make_room(&mut self, tokens: u32, least: u32, trained: u32, hint: &str) -> Result<(), Failure> {
         let context = match self.ctx {
             None => tokens.max(least),
             Some(0) => trained,
             Some(context) => context,
         };
         if tokens > context {
-            let hint = "Choose a larger context, or fewer tokens".into();
-            return Err(Error::ContextFull { context, position: 0, tokens, hint }.into());
+            return Err(Error::ContextFull { context, position: 0, tokens, hint: hint.into() }.into());
         }
         self.ctx = Some(context);
         Ok(())

@@ -140,6 +140,11 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// "1 token", "2 tokens".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A bar of bytes on standard error; hidden where that is no terminal.
 pub fn byte_bar(what: &'static str) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(0);

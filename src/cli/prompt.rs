@@ -141,7 +141,7 @@ fn usual() -> Sampling {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// 0 takes the most likely token; 1 leaves the model's probabilities as they are
-    #[arg(long = "temp", value_name = "T", default_value_t = usual().temperature, allow_negative_numbers = true)]
+    #[arg(long = "temp", value_name = "T", default_value_t = usual().temperature)]
     temperature: f32,
     /// Keep the K most likely tokens; 0 keeps all
     #[arg(long, value_name = "K", default_value_t = usual().top_k)]

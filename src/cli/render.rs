@@ -13,7 +13,7 @@ pub struct Render {
     /// A GGUF file whose template is taken
     #[arg(required_unless_present = "template")]
     model: Option<PathBuf>,
-    #[arg(long, value_name = "FILE|NAME", help = template_help())]
+    #[arg(long, visible_alias = "chat-template", value_name = "FILE|NAME", help = template_help())]
     template: Option<String>,
     /// Which of the model's templates, if it has several
     #[arg(long, value_name = "NAME", conflicts_with = "template")]
@@ -73,7 +73,10 @@ pub fn template(
     let (name, source) = match (given, gguf) {
         (Some(given), _) if WELL_KNOWN.contains(&given) => (given.into(), None),
         (Some(path), _) => {
-            let source = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
+            let source = std::fs::read_to_string(path).map_err(|error| {
+                let what = format!("it is no name known here ({}), and no file: {error}", WELL_KNOWN.join(", "));
+                Error::Template { name: path.into(), what }
+            })?;
             (Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy()), Some(source))
         }
         (None, Some(gguf)) => {

@@ -91,9 +91,14 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 
 impl Synth {
     pub fn run(self) -> Result<(), Failure> {
-        // A rename would put the file in the place of a device or a pipe, too.
-        if let Some(kind) = self.out.metadata().ok().map(|there| there.file_type()).filter(|kind| !kind.is_file()) {
-            let is = if kind.is_dir() { "a folder" } else { "no regular file" };
+        // A rename would put the file in the place of a device, a pipe or a link, too: what a link leads to is not asked.
+        let there = self.out.symlink_metadata().ok().map(|there| there.file_type());
+        if let Some(kind) = there.filter(|kind| !kind.is_file()) {
+            let is = match () {
+                () if kind.is_dir() => "a folder",
+                () if kind.is_symlink() => "a link: name the file that it leads to",
+                () => "no regular file",
+            };
             let (expected, got) = ("the name of a file".into(), format!("{}, which is {is}", self.out.display()));
             return Err(Error::Argument { what: "--out".into(), expected, got }.into());
         }

@@ -1,11 +1,11 @@
 //! `tune`: measures which profile runs a model fastest on this device, and keeps it for the commands that run models.
 
 use super::cache::{self, TuningFile, described};
-use super::open::{ModelFile, RunArgs};
+use super::open::{Kv, ModelFile, RunArgs};
 use super::{Failure, output};
 use clap::Args;
 use peregrine::tune::tune;
-use peregrine::{Error, block_on};
+use peregrine::{Error, SessionOptions, block_on};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Tune {
     model: Option<PathBuf>,
     /// Seconds after which no other profile is tried
     #[arg(long, value_name = "N", default_value_t = 60)]
-    seconds: u64,
+    seconds: u32,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -27,18 +27,27 @@ pub struct Tune {
 impl Tune {
     pub fn run(mut self) -> Result<(), Failure> {
         let senseless = [
-            (self.run.exact, "--exact", "none (exact runs take the device's own profile, whatever is tuned)"),
-            (self.run.no_tune, "--no-tune", "none (this command tunes)"),
+            (self.run.exact, "--exact", "whose result exact runs never take"),
+            (self.run.no_tune, "--no-tune", "which can do nothing but tune"),
+            (self.run.ctx.is_some(), "--ctx", "whose result serves every context"),
+            (self.run.kv != Kv::F16, "--kv", "whose result serves every type of cache"),
         ];
-        if let Some((_, flag, expected)) = senseless.into_iter().find(|(given, ..)| *given) {
-            return Err(Error::Argument { what: flag.into(), expected: expected.into(), got: flag.into() }.into());
+        if let Some((_, flag, why)) = senseless.into_iter().find(|(given, ..)| *given) {
+            let (expected, got) = ("a command that runs a model".into(), format!("tune, {why}; leave the flag out"));
+            return Err(Error::Argument { what: flag.into(), expected, got }.into());
         }
         self.run.no_tune = true; // begins from the device's own profile
         let file = ModelFile::open_model(self.model.as_deref())?;
         let model = file.model(self.run.gpu()?, &self.run)?;
-        let tuning = block_on(tune(&model, &self.run.options(), Duration::from_secs(self.seconds)))?;
+        let tuning = block_on(tune(&model, &SessionOptions::default(), Duration::from_secs(self.seconds.into())))?;
         let best = &tuning.trials[tuning.best];
+        let compared = tuning.trials.iter().any(|trial| trial.profile != model.gpu().profile());
         let kept = match self.run.cache() {
+            // what an earlier run found is better than what none has tried
+            _ if !compared => Err(format!(
+                "no profile but the device's own was measured in {}, so nothing is found and nothing replaced; give it more --seconds",
+                output::counted(self.seconds.into(), "second")
+            )),
             Some(folder) => {
                 let file = TuningFile::new(&folder, model.gpu(), &file.gguf);
                 let written =

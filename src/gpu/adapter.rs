@@ -223,8 +223,13 @@ pub(super) async fn choose(options: &GpuOptions) -> Result<(GpuCard, wgpu::Adapt
             Err(_) => card.name.to_lowercase().contains(&text.to_lowercase()),
         },
     };
-    found.into_iter().find(|(card, _)| wanted(card)).ok_or_else(|| Error::NoGpu {
-        what: format!("none is called {:?}", options.adapter.as_deref().unwrap_or_default()),
-        hint: format!("There are: {}", names.join(", ")),
+    found.into_iter().find(|(card, _)| wanted(card)).ok_or_else(|| {
+        let asked = options.adapter.as_deref().unwrap_or_default();
+        let part = if asked.parse::<usize>().is_ok() { "the index" } else { "a part of the name" };
+        Error::Argument {
+            what: "GPU adapter".into(),
+            expected: format!("{part} of one that is there ({})", names.join(", ")),
+            got: format!("{asked:?}, which none has"),
+        }
     })
 }

@@ -75,7 +75,8 @@ impl Gpu {
     /// A device on a chosen adapter.
     ///
     /// # Errors
-    /// [`Error::NoGpu`] if no adapter fits, [`Error::Gpu`] if the driver refuses the device.
+    /// [`Error::NoGpu`] if there is no adapter, [`Error::Argument`] if there is none as asked for, [`Error::Gpu`] if the
+    /// driver refuses the device.
     pub async fn with(options: &GpuOptions) -> Result<Gpu> {
         let (card, adapter) = adapter::choose(options).await?;
         let mut wanted = adapter::WANTED_FEATURES;

@@ -23,6 +23,7 @@ impl Gpu {
                 what: label.into(),
                 needed: size,
                 limit: "max_storage_buffer_binding_size",
+                gpu: self.card().name.clone(),
                 allowed: most,
                 hint: "Choose a smaller context or a smaller model".into(),
             });
