@@ -19,6 +19,7 @@ mod prompt;
 mod render;
 mod synth;
 mod tokenize;
+mod train;
 mod tune;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -68,6 +69,9 @@ enum Command {
     /// Download a GGUF file from the Hugging Face hub
     #[cfg(feature = "fetch")]
     Fetch(fetch::Fetch),
+    /// Teach a model: adapters on it, its own weights, or a new one from scratch
+    #[command(subcommand)]
+    Train(train::Train),
     /// Look inside the engine
     #[command(subcommand)]
     Debug(debug::Debug),
@@ -95,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => args.run(),
         #[cfg(feature = "fetch")]
         Command::Fetch(args) => args.run(),
+        Command::Train(args) => args.run(),
         Command::Debug(args) => args.run(),
     };
     match outcome {

@@ -221,7 +221,7 @@ impl Gpu {
     }
 
     /// Bytes of the buffers that were asked for so far: on an outline, the memory that what was planned on it would take.
-    pub(crate) fn asked(&self) -> u64 {
+    pub fn asked(&self) -> u64 {
         self.inner.asked.load(Ordering::Relaxed)
     }
 

@@ -1,0 +1,85 @@
+//! `train`: teaches a model. Flags and a recipe file say the same things: a run's `config.toml` is a recipe for it.
+
+mod events;
+mod run;
+mod settings;
+
+use super::Failure;
+use super::open::Context;
+use clap::{Args, Subcommand};
+use settings::{Full, Lora, Recipe, Run, Scratch, Settings};
+use std::path::PathBuf;
+
+#[derive(Subcommand)]
+pub enum Train {
+    /// Train adapters on a model that stays as it is, in whatever format
+    Lora(WithModel<Lora>),
+    /// Train a model's own weights, in f32
+    Full(WithModel<Full>),
+    /// Train a new model from random weights
+    Scratch(Begin<Scratch>),
+}
+
+#[derive(Args)]
+pub struct WithModel<S: Args> {
+    /// A GGUF file; without it, the model that is built in
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    begin: Begin<S>,
+}
+
+#[derive(Args)]
+pub struct Begin<S: Args> {
+    /// Read settings from a recipe; flags given beside it win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    own: S,
+    #[command(flatten)]
+    run: Run,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How this one call goes, which is no part of a recipe.
+#[derive(Args)]
+pub struct How {
+    /// The run's folder; without it, the first free of runs/RECIPE-1, runs/RECIPE-2, ..
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on from the last checkpoint in the run's folder
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Print one JSON object a step
+    #[arg(long)]
+    json: bool,
+    /// The GPU adapter, by its name or number as `peregrine devices` lists them
+    #[arg(long, value_name = "NAME|INDEX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    gpu: Option<String>,
+    /// Keep no compiled pipelines on disk between runs
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl Train {
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Train::Lora(WithModel { model, begin }) => {
+                let own = Settings { model, lora: Some(begin.own), ..Settings::of(Recipe::Lora, begin.run) };
+                run::run(own.over(begin.config.as_deref())?, begin.how)
+            }
+            Train::Full(WithModel { model, begin }) => {
+                let own = Settings { model, full: Some(begin.own), ..Settings::of(Recipe::Full, begin.run) };
+                run::run(own.over(begin.config.as_deref())?, begin.how)
+            }
+            Train::Scratch(begin) => {
+                let own = Settings { scratch: Some(begin.own), ..Settings::of(Recipe::Scratch, begin.run) };
+                run::run(own.over(begin.config.as_deref())?, begin.how)
+            }
+        }
+    }
+}
+
+fn context(what: impl Into<String>, source: impl Into<Failure>) -> Failure {
+    Context { what: what.into(), source: source.into() }.into()
+}

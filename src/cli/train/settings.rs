@@ -1,0 +1,403 @@
+//! The settings of a training run: as flags, and as a TOML file. What is left out has the default that is told here.
+
+use super::context;
+use crate::cli::Failure;
+use clap::{Args, ValueEnum};
+use peregrine::formats::Format;
+use peregrine::model::{Architecture, Target};
+use peregrine::train::{AdamW, Decline, LoraOptions, NewModel, Optimizer, Schedule};
+use peregrine::{Config, Error};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A whole recipe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub recipe: Recipe,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<PathBuf>,
+    pub run: Run,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full: Option<Full>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<Scratch>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recipe {
+    Lora,
+    Full,
+    Scratch,
+}
+
+impl Recipe {
+    pub fn name(self) -> &'static str {
+        match self {
+            Recipe::Lora => "lora",
+            Recipe::Full => "full",
+            Recipe::Scratch => "scratch",
+        }
+    }
+}
+
+/// What all recipes have.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Run {
+    /// Text, or JSONL of {"text"}, {"messages"} or {"prompt", "completion"}
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// The same, to be judged by and not learned
+    #[arg(long, value_name = "FILE")]
+    pub val: Option<PathBuf>,
+    /// Without --val: which share of the data is kept back to be judged by [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub val_share: Option<f64>,
+    /// Tokens of a sequence at most [default: 512, or what the model was trained for if that is less]
+    #[arg(long, value_name = "N")]
+    pub ctx: Option<u32>,
+    /// Sequences of a pass [default: 4]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<u32>,
+    /// Passes of a step: their gradients add up [default: 1]
+    #[arg(long, value_name = "N")]
+    pub accum: Option<u32>,
+    /// Steps to take
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    pub steps: Option<u64>,
+    /// Instead of steps: how often to go through the data [default: 1]
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Learning rate [default: 2e-4 for adapters, 2e-5 for a model, 1e-3 for a new one]
+    #[arg(long, value_name = "RATE")]
+    pub lr: Option<f64>,
+    /// Steps until the whole rate is reached [default: a twentieth of all]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+    /// How the rate goes down after that [default: cosine]
+    #[arg(long, value_enum)]
+    pub schedule: Option<Down>,
+    /// What share of the rate is left at the end [default: 0.1]
+    #[arg(long, value_name = "SHARE")]
+    pub least: Option<f64>,
+    /// The rule by which weights change [default: adamw]
+    #[arg(long, value_enum)]
+    pub optimizer: Option<Rule>,
+    /// AdamW's first beta [default: 0.9]
+    #[arg(long, value_name = "B")]
+    pub beta1: Option<f64>,
+    /// AdamW's second beta [default: 0.999]
+    #[arg(long, value_name = "B")]
+    pub beta2: Option<f64>,
+    /// SGD's momentum [default: 0.9]
+    #[arg(long, value_name = "M")]
+    pub momentum: Option<f64>,
+    /// Decoupled weight decay, of matrices alone [default: 0.01]
+    #[arg(long, value_name = "D")]
+    pub decay: Option<f64>,
+    /// Gradients are shortened to this length; 0: never [default: 1]
+    #[arg(long, value_name = "LENGTH")]
+    pub clip: Option<f64>,
+    /// Of new weights, dropout and the order of the data [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Steps between checkpoints [default: 100]
+    #[arg(long, value_name = "N")]
+    pub save_every: Option<u64>,
+    /// Steps between looks at the validation data [default: as --save-every]
+    #[arg(long, value_name = "N")]
+    pub val_every: Option<u64>,
+    /// Continue this text at every look, to see what was learned
+    #[arg(long, value_name = "TEXT")]
+    pub sample: Option<String>,
+    /// Compute blocks again in the backward pass instead of keeping what they gave: less memory, more time
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub recompute: Option<bool>,
+    /// Of {"text"} lines: each a sequence of its own, instead of one row of them cut into sequences
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub no_pack: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Down {
+    Constant,
+    Linear,
+    Cosine,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    #[value(name = "adamw")]
+    #[serde(rename = "adamw")]
+    AdamW,
+    Sgd,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Lora {
+    /// Rows of an adapter's narrow matrix [default: 16]
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
+    /// Adapters are multiplied with alpha / rank [default: 32]
+    #[arg(long, value_name = "ALPHA")]
+    pub alpha: Option<f32>,
+    /// The matrices that get adapters: of q, k, v, o, gate, up, down, or all [default: q,v]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub target: Option<Vec<String>>,
+    /// Multiply with alpha / sqrt(rank) instead (rsLoRA)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub rslora: Option<bool>,
+    /// Which share of the adapters' inputs is dropped at random [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub dropout: Option<f32>,
+    /// Also write the whole model with its adapters merged, matrices in this format ("base": as they are there)
+    #[arg(long, value_name = "FORMAT")]
+    pub merge: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Full {
+    /// The tensors that learn, by parts of their names: "attn_q,ffn" [default: all of the blocks and the output norm]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub tensors: Option<Vec<String>>,
+    /// Without --tensors: the embedding and the output head learn, too
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub embeddings: Option<bool>,
+    /// Format of the matrices in the model that is written ("base": as in the one that was given) [default: base]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Scratch {
+    /// A GGUF file whose vocabulary the new model shall have [default: the built-in model's]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// llama, qwen2 or qwen3 [default: llama]
+    #[arg(long, value_name = "NAME")]
+    pub architecture: Option<String>,
+    /// The model's name in its file
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Transformer blocks [default: 6]
+    #[arg(long, value_name = "N")]
+    pub blocks: Option<u32>,
+    /// Channels between the blocks [default: 192]
+    #[arg(long, value_name = "N")]
+    pub embedding: Option<u32>,
+    /// Attention heads [default: 6]
+    #[arg(long, value_name = "N")]
+    pub heads: Option<u32>,
+    /// Heads of keys and values, a divisor of the heads [default: 2]
+    #[arg(long, value_name = "N")]
+    pub kv_heads: Option<u32>,
+    /// Channels of a head [default: 32]
+    #[arg(long, value_name = "N")]
+    pub head_size: Option<u32>,
+    /// Channels of the feed-forward [default: 512]
+    #[arg(long, value_name = "N")]
+    pub feed_forward: Option<u32>,
+    /// Base of the RoPE frequencies [default: 10000]
+    #[arg(long, value_name = "BASE")]
+    pub rope_base: Option<f32>,
+    /// A matrix of its own for the output head, instead of the embedding
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub untied: Option<bool>,
+    /// Format of the matrices in the model that is written [default: F32]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+}
+
+fn bad(what: &str, expected: impl Into<String>, got: impl ToString) -> Failure {
+    Error::Argument { what: what.into(), expected: expected.into(), got: got.to_string() }.into()
+}
+
+impl Settings {
+    pub fn of(recipe: Recipe, run: Run) -> Settings {
+        Settings { recipe, model: None, run, lora: None, full: None, scratch: None }
+    }
+
+    /// These settings over those of a file.
+    pub fn over(self, file: Option<&Path>) -> Result<Settings, Failure> {
+        let Some(path) = file else { return Ok(self) };
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let broken = |error: toml::de::Error| context(format!("cannot read the recipe {}", path.display()), error);
+        let below: Settings = toml::from_str(&text).map_err(broken)?;
+        if below.recipe != self.recipe {
+            let got = format!("{}, which is one for {}", path.display(), below.recipe.name());
+            return Err(bad("--config", format!("a recipe for {}", self.recipe.name()), got));
+        }
+        let mut all = toml::Table::try_from(&below)?;
+        lay_over(&mut all, toml::Table::try_from(&self)?);
+        // epochs and steps are two ways to say one thing: the flag that was given wins
+        if let (Some(toml::Value::Table(run)), true) = (all.get_mut("run"), self.run.steps.is_some()) {
+            run.remove("epochs");
+        } else if let (Some(toml::Value::Table(run)), true) = (all.get_mut("run"), self.run.epochs.is_some()) {
+            run.remove("steps");
+        }
+        Ok(all.try_into()?)
+    }
+
+    /// Checked numbers of what all recipes have.
+    pub fn check(&self) -> Result<(), Failure> {
+        let run = &self.run;
+        let share = |what: &str, value: Option<f64>| match value {
+            Some(value) if !(0.0..1.0).contains(&value) => Err(bad(what, "a share from 0 to below 1", value)),
+            _ => Ok(()),
+        };
+        share("--val-share", run.val_share)?;
+        share("--beta1", run.beta1)?;
+        share("--beta2", run.beta2)?;
+        share("--momentum", run.momentum)?;
+        let from = |what: &str, value: Option<f64>, most: f64| match value {
+            Some(value) if !(0.0..=most).contains(&value) => Err(bad(what, format!("0 to {most}"), value)),
+            _ => Ok(()),
+        };
+        from("--least", run.least, 1.0)?;
+        from("--lr", run.lr, 1e3)?;
+        from("--decay", run.decay, 1e3)?;
+        from("--clip", run.clip, 1e9)?;
+        let counts = [
+            ("--ctx", run.ctx.map(u64::from)),
+            ("--batch", run.batch.map(u64::from)),
+            ("--accum", run.accum.map(u64::from)),
+            ("--steps", run.steps),
+            ("--epochs", run.epochs),
+            ("--save-every", run.save_every),
+            ("--val-every", run.val_every),
+        ];
+        if let Some((what, _)) = counts.into_iter().find(|(_, value)| *value == Some(0)) {
+            return Err(bad(what, "1 or more", 0));
+        }
+        if run.data.is_none() {
+            return Err(bad("--data", "a file to learn from", "none"));
+        }
+        Ok(())
+    }
+
+    /// The rate over so many steps.
+    pub fn schedule(&self, steps: u64) -> Schedule {
+        let usual = match self.recipe {
+            Recipe::Lora => 2e-4,
+            Recipe::Full => 2e-5,
+            Recipe::Scratch => 1e-3,
+        };
+        Schedule {
+            rate: self.run.lr.unwrap_or(usual),
+            warm_up: self.run.warmup.unwrap_or(steps / 20),
+            steps,
+            decline: match self.run.schedule.unwrap_or(Down::Cosine) {
+                Down::Constant => Decline::Constant,
+                Down::Linear => Decline::Linear,
+                Down::Cosine => Decline::Cosine,
+            },
+            least: self.run.least.unwrap_or(0.1),
+        }
+    }
+
+    pub fn optimizer(&self) -> Optimizer {
+        let (run, usual) = (&self.run, AdamW::default());
+        let decay = run.decay.unwrap_or(usual.decay);
+        match run.optimizer.unwrap_or(Rule::AdamW) {
+            Rule::AdamW => Optimizer::AdamW(AdamW {
+                beta1: run.beta1.unwrap_or(usual.beta1),
+                beta2: run.beta2.unwrap_or(usual.beta2),
+                decay,
+                ..usual
+            }),
+            Rule::Sgd => Optimizer::Sgd { momentum: run.momentum.unwrap_or(0.9), decay },
+        }
+    }
+}
+
+/// A table's values over another's, tables within them likewise.
+fn lay_over(below: &mut toml::Table, above: toml::Table) {
+    for (key, value) in above {
+        match (below.get_mut(&key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => lay_over(below, above),
+            (_, value) => {
+                below.insert(key, value);
+            }
+        }
+    }
+}
+
+impl Lora {
+    pub fn options(&self) -> Result<LoraOptions, Failure> {
+        let usual = LoraOptions::default();
+        let targets = match &self.target {
+            None => usual.targets,
+            Some(names) if names.iter().any(|name| name == "all") => Target::ALL.to_vec(),
+            Some(names) => {
+                let target = |name: &String| {
+                    let known = "of q, k, v, o, gate, up, down, or all";
+                    Target::from_name(name.trim()).ok_or_else(|| bad("--target", known, format!("{name:?}")))
+                };
+                names.iter().map(target).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(LoraOptions {
+            targets,
+            rank: self.rank.unwrap_or(usual.rank),
+            alpha: self.alpha.unwrap_or(usual.alpha),
+            rank_stabilized: self.rslora.unwrap_or(false),
+            dropout: self.dropout.unwrap_or(0.0),
+        })
+    }
+}
+
+impl Full {
+    /// Whether a tensor learns.
+    pub fn chooses(&self, name: &str) -> bool {
+        match &self.tensors {
+            Some(parts) => parts.iter().any(|part| name.contains(part.trim())),
+            None => self.embeddings.unwrap_or(false) || !matches!(name, "token_embd.weight" | "output.weight"),
+        }
+    }
+}
+
+impl Scratch {
+    pub fn model(&self, context: u32) -> Result<NewModel, Failure> {
+        let name = self.architecture.as_deref().unwrap_or("llama");
+        let known = Architecture::ALL.map(Architecture::name).join(", ");
+        let architecture = Architecture::ALL.into_iter().find(|architecture| architecture.name() == name);
+        Ok(NewModel {
+            architecture: architecture.ok_or_else(|| bad("--architecture", format!("one of {known}"), name))?,
+            name: self.name.clone().unwrap_or_else(|| "A new model".into()),
+            blocks: self.blocks.unwrap_or(6),
+            embedding: self.embedding.unwrap_or(192),
+            heads: self.heads.unwrap_or(6),
+            kv_heads: self.kv_heads.unwrap_or(2),
+            head_size: self.head_size.unwrap_or(32),
+            feed_forward: self.feed_forward.unwrap_or(512),
+            context,
+            rope_base: self.rope_base.unwrap_or(10_000.0),
+            rms_eps: 1e-5,
+            tied: !self.untied.unwrap_or(false),
+        })
+    }
+}
+
+/// A format by its name; None for "base".
+pub fn format(flag: &str, name: &str) -> Result<Option<Format>, Failure> {
+    if name.eq_ignore_ascii_case("base") {
+        return Ok(None);
+    }
+    let found = Format::ALL.into_iter().find(|format| format.name().eq_ignore_ascii_case(name));
+    let known = || format!("base, {}", Format::ALL.map(Format::name).join(", "));
+    found.map(Some).ok_or_else(|| bad(flag, known(), format!("{name:?}")))
+}
+
+/// Tokens of a sequence for a model.
+pub fn context_for(run: &Run, config: &Config) -> u32 {
+    run.ctx.unwrap_or_else(|| config.context_length.min(512))
+}
