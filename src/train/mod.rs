@@ -6,15 +6,23 @@
 
 mod backward;
 mod batch;
+mod batches;
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+mod data;
 mod optimizer;
 mod options;
 mod parameters;
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+mod reader;
 mod schedule;
 mod trainer;
 mod workspace;
 
 pub(crate) use batch::counted;
 pub use batch::{IGNORED, Sequence};
+pub use batches::{Batches, split};
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+pub use data::{DataKind, DataOptions, Report, read_data, read_data_from};
 pub use optimizer::AdamW;
 pub use options::{LoraOptions, Optimizer, TrainOptions};
 pub use parameters::{Of, Parameter, Parameters};
