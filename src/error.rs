@@ -76,6 +76,10 @@ pub enum Error {
     #[error("the tokens do not fit into the context of {context}: {position} in use, {tokens} more wanted. {hint}")]
     ContextFull { context: u32, position: u32, tokens: u32, hint: String },
 
+    /// A line of training data that cannot be used; `line` counts from 1. `what` says what was expected and found.
+    #[error("{}, line {line}: {what}", path.display())]
+    Data { path: PathBuf, line: u64, what: String, source: Option<Box<Error>> },
+
     /// A NaN or infinity among the logits: the weights are damaged, or a kernel is wrong.
     #[error(
         "the logits at position {position} are not finite (id {id} has {value}): no token can be chosen. The weights are probably damaged"

@@ -98,6 +98,16 @@ impl Tokenizer {
     /// [`Error::Tokenizer`] if the file has no vocabulary, if SentencePiece has neither a token for a byte nor one for
     /// unknown text, and for a megabyte of nothing but white space.
     pub fn encode(&self, text: &[u8], options: &Encode) -> Result<Vec<u32>> {
+        Ok(self.encode_cut(text, options, &[])?.0)
+    }
+
+    /// As [`Tokenizer::encode`], but no token crosses one of `cuts`, byte offsets in rising order at which characters begin:
+    /// so the tokens of a prompt are those that it has alone, whatever follows it. Also gives, for each cut, how many ids
+    /// come before it. A control token's text stays whole; one that a cut goes through lies before it.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::encode`].
+    pub(crate) fn encode_cut(&self, text: &[u8], options: &Encode, cuts: &[usize]) -> Result<(Vec<u32>, Vec<usize>)> {
         if matches!(self.model, Model::None) && !text.is_empty() {
             let what = "the file has no vocabulary, so text cannot be tokenized; give token ids instead".into();
             return Err(Error::Tokenizer { what });
@@ -107,32 +117,52 @@ impl Tokenizer {
             ids.extend(self.vocab.bos);
         }
         let parts = self.special.split(text, options.parse_special, options.literal);
+        let mut marks = Vec::with_capacity(cuts.len());
         let mut after_special = true; // the text's start counts as one
-        for (i, part) in parts.iter().enumerate() {
+        for (i, (start, part)) in parts.iter().enumerate() {
+            let passed = cuts[marks.len()..].iter().take_while(|&cut| cut <= start).count();
+            marks.resize(marks.len() + passed, ids.len());
             match part {
                 special::Part::Token(id) => {
                     if i == 0 && options.add_special && self.vocab.adds_bos && Some(*id) == self.vocab.bos {
                         log::warn!("the text begins with BOS, which is added too: the model sees it twice");
                     }
                     ids.push(*id);
+                    after_special = true;
                 }
-                special::Part::Text(text) => match &self.model {
-                    Model::Bpe(bpe) => bpe.encode(text, &mut ids)?,
-                    Model::Spm(spm) => spm.encode(text, after_special, &self.vocab, &mut ids)?,
-                    Model::None => {}
-                },
+                special::Part::Text(text) => {
+                    let mut from = 0;
+                    while from < text.len() {
+                        let cut = cuts.get(marks.len()).filter(|&cut| cut - start < text.len());
+                        let to = cut.map_or(text.len(), |cut| cut - start);
+                        if to > from {
+                            self.encode_text(&text[from..to], after_special, &mut ids)?;
+                            after_special = false;
+                        }
+                        marks.extend(cut.map(|_| ids.len()));
+                        from = to;
+                    }
+                }
             }
-            after_special = matches!(part, special::Part::Token(_));
         }
+        marks.resize(cuts.len(), ids.len());
         if options.add_special && self.vocab.adds_eos {
-            if let (Some(special::Part::Token(id)), Some(eos)) = (parts.last(), self.vocab.eos)
+            if let (Some((_, special::Part::Token(id))), Some(eos)) = (parts.last(), self.vocab.eos)
                 && *id == eos
             {
                 log::warn!("the text ends with EOS, which is added too: the model sees it twice");
             }
             ids.extend(self.vocab.eos);
         }
-        Ok(ids)
+        Ok((ids, marks))
+    }
+
+    fn encode_text(&self, text: &[u8], after_special: bool, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.model {
+            Model::Bpe(bpe) => bpe.encode(text, ids),
+            Model::Spm(spm) => spm.encode(text, after_special, &self.vocab, ids),
+            Model::None => Ok(()),
+        }
     }
 
     /// The text of some tokens; bytes that are no UTF-8 become U+FFFD. Control tokens are left out. A text that

@@ -46,9 +46,10 @@ impl Special {
         self.entries.iter().filter_map(|entry| String::from_utf8(entry.text.clone()).ok()).collect()
     }
 
-    /// Cuts a text at its special tokens: wherever the longest one stands, then the next longest in what is left.
-    pub fn split<'a>(&self, text: &'a [u8], parse_special: bool, literal: &[Range<usize>]) -> Vec<Part<'a>> {
-        let mut parts: Vec<(usize, Part<'a>)> = Vec::new(); // (where it begins, what it is)
+    /// Cuts a text at its special tokens: wherever the longest one stands, then the next longest in what is left. With
+    /// each part comes the byte where it begins.
+    pub fn split<'a>(&self, text: &'a [u8], parse_special: bool, literal: &[Range<usize>]) -> Vec<(usize, Part<'a>)> {
+        let mut parts: Vec<(usize, Part<'a>)> = Vec::new();
         if !text.is_empty() {
             parts.push((0, Part::Text(text)));
         }
@@ -76,7 +77,7 @@ impl Special {
             }
             parts = cut;
         }
-        parts.into_iter().map(|(_, part)| part).collect()
+        parts
     }
 }
 

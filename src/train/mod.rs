@@ -6,14 +6,19 @@
 
 mod backward;
 mod batch;
+mod batches;
 #[cfg(not(target_arch = "wasm32"))]
 mod checkpoint;
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+mod data;
 #[cfg(not(target_arch = "wasm32"))]
 mod export;
 mod optimizer;
 mod options;
 mod parameters;
 mod plot;
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+mod reader;
 mod schedule;
 mod scratch;
 mod trainer;
@@ -21,8 +26,11 @@ mod workspace;
 
 pub(crate) use batch::counted;
 pub use batch::{IGNORED, Sequence};
+pub use batches::{Batches, split};
 #[cfg(not(target_arch = "wasm32"))]
 pub use checkpoint::Place;
+#[cfg(all(feature = "tokenizer", feature = "chat"))]
+pub use data::{DataKind, DataOptions, Report, read_data, read_data_from};
 pub use optimizer::AdamW;
 pub use options::{LoraOptions, Optimizer, TrainOptions};
 pub use parameters::{Of, Parameter, Parameters};

@@ -37,10 +37,10 @@ impl Events {
         }
         // one write, so that no line is half there
         let line = format!("{event}\n");
-        self.file.write_all(line.as_bytes()).map_err(|source| Error::Write { source }).map_err(|source| Error::InFile {
-            path: self.path.clone(),
-            source: Box::new(source),
-        })
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|source| Error::Write { source })
+            .map_err(|source| Error::InFile { path: self.path.clone(), source: Box::new(source) })
     }
 }
 

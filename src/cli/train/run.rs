@@ -9,7 +9,9 @@ use crate::cli::{Failure, cache, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::chat::ChatTemplate;
 use peregrine::tokenizer::{Encode, Tokenizer};
-use peregrine::train::{Batches, DataOptions, Loss, Report, Sequence, TrainOptions, Trainer, loss_svg, read_data, split};
+use peregrine::train::{
+    Batches, DataOptions, Loss, Report, Sequence, TrainOptions, Trainer, loss_svg, read_data, split,
+};
 use peregrine::{Error, Gguf, Gpu, GpuOptions, Model, SessionOptions, block_on, wgpu};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -182,7 +184,18 @@ impl Work {
         let losses = (Vec::new(), Vec::new());
         let skipped = 0;
         let mut work = Work {
-            settings, folder, base, tokenizer, trainer, training, validation, steps, accum, events, losses, skipped,
+            settings,
+            folder,
+            base,
+            tokenizer,
+            trainer,
+            training,
+            validation,
+            steps,
+            accum,
+            events,
+            losses,
+            skipped,
         };
         work.take_up(how.resume)?;
         Ok(work)
@@ -219,10 +232,7 @@ impl Work {
         let first = self.trainer.steps();
         let (names, folder) = (self.settings.recipe.name(), self.folder.display());
         let parameters = self.trainer.parameters().count();
-        output::tell(format!(
-            "{names}: {parameters} parameters learn, steps {first} to {}, in {folder}",
-            self.steps
-        ));
+        output::tell(format!("{names}: {parameters} parameters learn, steps {first} to {}, in {folder}", self.steps));
         let bar = bar(first, self.steps);
         let mut in_a_row = 0;
         while self.trainer.steps() < self.steps && !interrupted.load(Ordering::Relaxed) {
@@ -339,9 +349,7 @@ impl Work {
                 written.extend([path, peft]);
             }
             (_, _, Some(full), _) => model("model.gguf", "--format", full.format.as_deref().unwrap_or("base"))?,
-            (_, _, _, Some(scratch)) => {
-                model("model.gguf", "--format", scratch.format.as_deref().unwrap_or("base"))?
-            }
+            (_, _, _, Some(scratch)) => model("model.gguf", "--format", scratch.format.as_deref().unwrap_or("base"))?,
             _ => {}
         }
         for path in &written {
@@ -352,13 +360,7 @@ impl Work {
     }
 }
 
-fn trainer(
-    gpu: &Gpu,
-    base: &Gguf,
-    settings: &Settings,
-    options: TrainOptions,
-    bar: bool,
-) -> Result<Trainer, Failure> {
+fn trainer(gpu: &Gpu, base: &Gguf, settings: &Settings, options: TrainOptions, bar: bool) -> Result<Trainer, Failure> {
     let bar = if bar { output::byte_bar("loading") } else { ProgressBar::hidden() };
     let progress = |done, total| {
         bar.set_length(total);
