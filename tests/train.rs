@@ -54,8 +54,12 @@ fn runs_follow_jax() {
         let run = &runs[name];
         let path = common::data(&format!("training/{}", run["model"].as_str().unwrap())).expect("the run's model");
         let gguf = Gguf::open(&path).unwrap();
-        let batches: Vec<Vec<Sequence>> =
-            run["batches"].as_array().unwrap().iter().map(|b| b.as_array().unwrap().iter().map(sequence).collect()).collect();
+        let batches: Vec<Vec<Sequence>> = run["batches"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|b| b.as_array().unwrap().iter().map(sequence).collect())
+            .collect();
         let options = options(&run["settings"], batches.len(), recompute);
         let mut trainer = match name {
             "lora" => {
