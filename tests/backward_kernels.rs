@@ -5,7 +5,6 @@ mod common;
 use common::gpu::*;
 use common::{Random, Table, close};
 use peregrine::formats::Format;
-use peregrine::kernels::Gradient;
 use peregrine::kernels::add_bias_backward::add_bias_backward;
 use peregrine::kernels::attention_backward::{Heads, attention_dkv, attention_dq, attention_sequence};
 use peregrine::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
@@ -17,8 +16,8 @@ use peregrine::kernels::rope_backward::rope_backward;
 use peregrine::kernels::rope_kv::Angles;
 use peregrine::kernels::swiglu::Lie;
 use peregrine::kernels::swiglu_backward::swiglu_backward;
+use peregrine::kernels::{Columns, Dy, Gradient};
 use peregrine::model::{Pairing, Rope};
-use peregrine::plan::PlanBuilder;
 use peregrine::reference::{backward, ops};
 use peregrine::tensor::Tensor;
 use peregrine::train::IGNORED;
@@ -82,26 +81,6 @@ fn matmul_dx_over_parts() {
 /// (T, cols): one of each, odd ones, primes, several workgroups either way.
 const SIZES: [(u32, u32); 7] = [(1, 1), (1, 64), (2, 31), (3, 65), (33, 97), (5, 1757), (70, 576)];
 
-/// Runs a backward op that stores its results, and once more adding them to what was there.
-/// `build(plan, target, to)`; want [rows, cols].
-fn both_ways(
-    table: &mut Table,
-    row: &str,
-    (gpu, tokens, rows, cols): (&peregrine::Gpu, u32, u32, u32),
-    (want, abs): (&[f32], f32),
-    build: impl Fn(&mut PlanBuilder, &Tensor, Gradient) -> peregrine::Result<()>,
-) {
-    let before = Random::new(77).normals((rows * cols) as usize, 1.0);
-    for (to, target, want) in [
-        (Gradient::Store, poisoned(rows, cols), want.to_vec()),
-        (Gradient::Add, filled(rows, cols, &before), ops::add(&before, want)),
-    ] {
-        let outcome = run(gpu, frame(0, tokens), |plan| build(plan, &target, to))
-            .and_then(|()| close("the gradient", &read_guarded(&target, rows), &want, abs, 1e-5));
-        table.row(&format!("{row}, {to:?}"), outcome.map(drop));
-    }
-}
-
 #[test]
 fn matmul_dw_sizes() {
     let mut table = Table::new("matmul_dw");
@@ -122,6 +101,68 @@ fn matmul_dw_sizes() {
                 (&want, abs),
                 |plan, dw, to| matmul_dw(plan, "dw", &dy, &x, dw, 0, to),
             );
+        }
+    }
+    table.finish();
+}
+
+/// Gradients that lie in some columns of a wider tensor, as those of one tensor in a fused matrix do. The others are not to
+/// be read.
+#[test]
+fn matmul_backward_of_columns() {
+    let mut table = Table::new("matmul_dx and matmul_dw of columns");
+    // (T, K, N): one of each, odd ones, several workgroups either way
+    let shapes = [(1, 1, 1), (3, 31, 65), (33, 97, 5), (70, 65, 131), (5, 1757, 3)];
+    for (profile, gpu) in profiles() {
+        for (t, k, n) in shapes {
+            for (first, step, scale) in [(0, 1, 0.5), (3, 1, -0.75), (5, 2, 2.5)] {
+                let mut random = Random::new((t * 7919 + n * 31 + k) as u64);
+                let (w, w_floats) = random_weight(&gpu, Format::F32, &mut random, n, k);
+                let [dy_floats, x_floats] = [n, k].map(|cols| random.normals((t * cols) as usize, 1.0));
+                let scaled: Vec<f32> = dy_floats.iter().map(|v| v * scale).collect();
+                let (columns, width) = (Columns { first, step, count: n }, first + n * step + 2);
+                let mut wide = vec![POISON; (t * width) as usize];
+                for (row, dy) in wide.chunks_mut(width as usize).zip(dy_floats.chunks(n as usize)) {
+                    let places = row[first as usize..].iter_mut().step_by(step as usize);
+                    places.zip(dy).for_each(|(place, v)| *place = *v);
+                }
+                let (wide, x) = (filled(t, width, &wide), filled(t, k, &x_floats));
+                let dy = Dy { tensor: &wide, columns, scale };
+                let row = format!("[{t}, {n}] of {columns:?}, scale {scale}, K {k}, {profile}");
+                let [ts, ks, ns] = [t, k, n].map(|v| v as usize);
+
+                let want = backward::matmul_dx(&scaled, &w_floats, ts, ks, ns);
+                let abs = 3e-5 * (n as f32).sqrt();
+                both_ways(&mut table, &format!("{row}, dx"), (&gpu, t, t, k), (&want, abs), |plan, dx, to| {
+                    matmul_dx(plan, "dx", dy, &w, dx, to)
+                });
+
+                let want = backward::matmul_dw(&scaled, &x_floats, ts, ks, ns);
+                let abs = 3e-5 * (t as f32).sqrt();
+                both_ways(&mut table, &format!("{row}, dw"), (&gpu, t, n, k), (&want, abs), |plan, dw, to| {
+                    matmul_dw(plan, "dw", dy, &x, dw, 0, to)
+                });
+                // into some rows of a larger gradient, whose others stay
+                let (first_row, rows) = (3, n + 5);
+                let before = random.normals((rows * k) as usize, 1.0);
+                for to in [Gradient::Store, Gradient::Add] {
+                    let mut whole = before.clone();
+                    let own = &mut whole[(first_row * k) as usize..][..want.len()];
+                    own.iter_mut()
+                        .zip(&want)
+                        .for_each(|(v, want)| *v = want + if to == Gradient::Add { *v } else { 0.0 });
+                    let dw = filled(rows, k, &before);
+                    let outcome = run(&gpu, frame(0, t), |plan| matmul_dw(plan, "dw", dy, &x, &dw, first_row, to));
+                    let outcome = outcome.and_then(|()| {
+                        let got = read_guarded(&dw, rows);
+                        close("dw", &got, &whole, abs, 1e-5)?;
+                        same_bits("other rows", &got, &before, |i| {
+                            !(first_row..first_row + n).contains(&(i as u32 / k))
+                        })
+                    });
+                    table.row(&format!("{row}, dw from row {first_row} on, {to:?}"), outcome);
+                }
+            }
         }
     }
     table.finish();
@@ -258,13 +299,6 @@ fn rope_backward_sizes() {
         }
     }
     table.finish();
-}
-
-/// Bytes of plain numbers on the GPU.
-fn buffer<N: bytemuck::Pod>(numbers: &[N]) -> wgpu::Buffer {
-    let buffer = gpu().buffer("numbers", size_of_val(numbers) as u64).unwrap();
-    gpu().upload(&buffer, [bytemuck::cast_slice(numbers)]).unwrap();
-    buffer
 }
 
 #[test]

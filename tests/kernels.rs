@@ -12,7 +12,7 @@ use peregrine::kernels::rms_norm::Rows;
 use peregrine::kernels::rope_kv::{Angles, HeadNorms, KvCache};
 use peregrine::kernels::sample::{Chosen, Mark, Sample, Settings};
 use peregrine::kernels::swiglu::Lie;
-use peregrine::kernels::{self, KvFormat};
+use peregrine::kernels::{self, Columns, KvFormat};
 use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Plan, PlanBuilder};
 use peregrine::reference::ops;
@@ -109,6 +109,31 @@ fn finishes_of_linear() {
                 let outcome = go(Input::Plain, &x, &w, Finish::Add(&y));
                 let outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want, abs, 1e-5));
                 table.row(&row("add"), outcome.map(drop));
+
+                let (residual, y) = (filled(t, n, &before), poisoned(t, n));
+                let outcome = go(Input::Plain, &x, &w, Finish::Sum { residual: &residual, y: &y });
+                let outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want, abs, 1e-5));
+                table.row(&row("sum"), outcome.map(drop));
+
+                for (first, step, scale) in [(0, 1, 1.0), (3, 1, -0.75), (5, 2, 2.5)] {
+                    let width = first + n * step + 2;
+                    let wide = random.normals((t * width) as usize, 1.0);
+                    let mut want_wide = wide.clone();
+                    let results = matmul(&w_floats, n);
+                    for (row, results) in want_wide.chunks_mut(width as usize).zip(results.chunks(n as usize)) {
+                        let columns = row[first as usize..].iter_mut().step_by(step as usize);
+                        columns.zip(results).for_each(|(v, result)| *v += scale * result);
+                    }
+                    let y = filled(t, width, &wide);
+                    let columns = Columns { first, step, count: n };
+                    let outcome = go(Input::Plain, &x, &w, Finish::AddColumns { y: &y, columns, scale });
+                    let outcome = outcome.and_then(|()| {
+                        let got = read_guarded(&y, t);
+                        close("y", &got, &want_wide, 3.0 * abs, 1e-5)?;
+                        same_bits("other columns", &got, &wide, |i| !among(columns, i as u32 % width))
+                    });
+                    table.row(&row(&format!("add_columns {columns:?} of {width}, scale {scale},")), outcome);
+                }
 
                 let bytes: Vec<Vec<u8>> =
                     (0..2).map(|_| common::tiny::random_weights(format, (n * k) as usize, 0.5, &mut random)).collect();

@@ -32,6 +32,15 @@ pub fn adamw<F: Number>(w: &mut [F], gradient: &[F], moments: &mut Moments, adam
     }
 }
 
+/// One step of SGD on one tensor: w (1 - rate decay) - rate m, with m its old value times `momentum` plus the gradient.
+pub fn sgd<F: Number>(w: &mut [F], gradient: &[F], momenta: &mut [f64], momentum: f64, decay: f64, rate: f64) {
+    assert!(w.len() == gradient.len() && w.len() == momenta.len(), "sgd: w, its gradient and momenta have one shape");
+    for ((w, g), m) in w.iter_mut().zip(gradient).zip(momenta) {
+        *m = momentum * *m + g.to_f64();
+        *w = F::of(w.to_f64() * (1.0 - rate * decay) - rate * *m);
+    }
+}
+
 /// The length of all gradients as one vector.
 pub fn global_norm<'a, F: Number + 'a>(gradients: impl IntoIterator<Item = &'a [F]>) -> f64 {
     gradients.into_iter().flatten().map(|g| g.to_f64() * g.to_f64()).sum::<f64>().sqrt()

@@ -1,9 +1,11 @@
 //! What the GPU tests share: one device for the whole test binary, its profiles, poisoned outputs, random weights.
 
-use super::Random;
 use super::tiny::random_weights;
+use super::{Random, Table, close};
 use peregrine::formats::Format;
+use peregrine::kernels::{Columns, Gradient};
 use peregrine::plan::{Frame, PlanBuilder};
+use peregrine::reference::ops;
 use peregrine::tensor::Tensor;
 use peregrine::weight::Weight;
 use peregrine::{Error, Gpu, Profile, block_on};
@@ -96,4 +98,53 @@ pub fn random_bytes(format: Format, random: &mut Random, rows: u32, cols: u32) -
 pub fn random_weight(gpu: &Gpu, format: Format, random: &mut Random, rows: u32, cols: u32) -> (Weight, Vec<f32>) {
     let (bytes, floats) = random_bytes(format, random, rows, cols);
     (Weight::upload(gpu, format.name(), format, rows, cols, &bytes).unwrap(), floats)
+}
+
+/// Bytes of plain numbers on the GPU.
+pub fn buffer<N: bytemuck::Pod>(numbers: &[N]) -> wgpu::Buffer {
+    let buffer = gpu().buffer("numbers", size_of_val(numbers) as u64).unwrap();
+    gpu().upload(&buffer, [bytemuck::cast_slice(numbers)]).unwrap();
+    buffer
+}
+
+/// Runs a backward op that stores its results, and once more adding them to what was there.
+/// `build(plan, target, to)`; want [rows, cols].
+pub fn both_ways(
+    table: &mut Table,
+    row: &str,
+    (gpu, tokens, rows, cols): (&Gpu, u32, u32, u32),
+    (want, abs): (&[f32], f32),
+    build: impl Fn(&mut PlanBuilder, &Tensor, Gradient) -> Result<(), Error>,
+) {
+    let before = Random::new(77).normals((rows * cols) as usize, 1.0);
+    for (to, target, want) in [
+        (Gradient::Store, poisoned(rows, cols), want.to_vec()),
+        (Gradient::Add, filled(rows, cols, &before), ops::add(&before, want)),
+    ] {
+        let outcome = run(gpu, frame(0, tokens), |plan| build(plan, &target, to))
+            .and_then(|()| close("the gradient", &read_guarded(&target, rows), &want, abs, 1e-5));
+        table.row(&format!("{row}, {to:?}"), outcome.map(drop));
+    }
+}
+
+/// All that a tensor's buffer holds: rows, what lies between them, and the guard row.
+pub fn raw(tensor: &Tensor) -> Vec<f32> {
+    bytemuck::pod_collect_to_vec(&block_on(gpu().read(&tensor.buffer, 0, tensor.buffer.size())).unwrap())
+}
+
+/// Whether both hold the same bits at each place that `counts`.
+pub fn same_bits(name: &str, got: &[f32], want: &[f32], counts: impl Fn(usize) -> bool) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{name}: {} numbers, expected {}", got.len(), want.len()));
+    }
+    match (0..got.len()).find(|&i| counts(i) && got[i].to_bits() != want[i].to_bits()) {
+        None => Ok(()),
+        Some(i) => Err(format!("{name}: [{i}] is {} and was to stay {}", got[i], want[i])),
+    }
+}
+
+/// Whether a column is one of these.
+pub fn among(columns: Columns, column: u32) -> bool {
+    let Columns { first, step, count } = columns;
+    column >= first && (column - first).is_multiple_of(step) && (column - first) / step < count
 }
