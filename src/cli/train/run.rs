@@ -90,11 +90,10 @@ fn folder(settings: &Settings, how: &How) -> Result<PathBuf, Failure> {
 fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let before: toml::Table =
+    let mut before: toml::Table =
         toml::from_str(&text).map_err(|error| context(format!("cannot read {}", path.display()), error))?;
-    let mut now = toml::Table::try_from(settings)?;
+    let mut now: toml::Table = toml::from_str(&toml::to_string(settings)?)?; // as it would be read
     // how often it saves and looks changes nothing of what is learned
-    let mut before = before;
     for table in [&mut before, &mut now] {
         if let Some(toml::Value::Table(run)) = table.get_mut("run") {
             ["save-every", "val-every", "sample"].iter().for_each(|key| drop(run.remove(*key)));
@@ -103,11 +102,7 @@ fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     if before == now {
         return Ok(());
     }
-    let differs = |table: &toml::Table| {
-        let lines: Vec<String> = table.to_string().lines().map(str::to_string).collect();
-        lines
-    };
-    let (was, is) = (differs(&before), differs(&now));
+    let [was, is] = [before, now].map(|table| table.to_string().lines().map(str::to_string).collect::<Vec<_>>());
     let only = |a: &[String], b: &[String]| {
         let lines: Vec<&str> = a.iter().filter(|line| !b.contains(line)).map(String::as_str).collect();
         if lines.is_empty() { "nothing".to_string() } else { lines.join(", ") }
@@ -171,8 +166,7 @@ impl Work {
         };
         let gpu = block_on(Gpu::with(&gpu))?;
         tell_memory(&gpu, &base, &settings, &options)?;
-        let trainer = trainer(&gpu, &base, &settings, options, true)
-            .map_err(|error| context("there is no room: try --recompute, a smaller --batch or --ctx", error))?;
+        let trainer = trainer(&gpu, &base, &settings, options, true).map_err(no_room)?;
 
         std::fs::create_dir_all(&folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
         let path = folder.join("config.toml");
@@ -381,6 +375,16 @@ fn trainer(gpu: &Gpu, base: &Gguf, settings: &Settings, options: TrainOptions, b
     Ok(trainer)
 }
 
+/// What to do where the device has no room.
+fn no_room(failure: Failure) -> Failure {
+    match failure.downcast_ref() {
+        Some(Error::Limit { .. } | Error::Gpu { .. }) => {
+            context("there is no room: try --recompute, a smaller --batch or --ctx", failure)
+        }
+        _ => failure,
+    }
+}
+
 fn tell_data(path: &Path, report: &Report) {
     let Report { kind, sequences, tokens, counted_labels, cut, dropped } = *report;
     let mut text = format!(
@@ -401,8 +405,7 @@ fn tell_data(path: &Path, report: &Report) {
 /// Says what the run will take before it takes it, and warns where it is more than there is.
 fn tell_memory(gpu: &Gpu, base: &Gguf, settings: &Settings, options: &TrainOptions) -> Result<(), Failure> {
     let outline = gpu.outline();
-    let planned = trainer(&outline, base, settings, options.clone(), false)
-        .map_err(|error| context("there is no room: try --recompute, a smaller --batch or --ctx", error))?;
+    let planned = trainer(&outline, base, settings, options.clone(), false).map_err(no_room)?;
     let (all, learning) = (outline.asked(), planned.parameters().count() * 4);
     let state = learning * (1 + options.optimizer.moments() as u64);
     let model = planned.model().weights().bytes();

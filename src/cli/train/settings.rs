@@ -278,6 +278,14 @@ impl Settings {
         if let Some((what, _)) = counts.into_iter().find(|(_, value)| *value == Some(0)) {
             return Err(bad(what, "1 or more", 0));
         }
+        let formats = [
+            ("--merge", self.lora.as_ref().and_then(|lora| lora.merge.as_ref())),
+            ("--format", self.full.as_ref().and_then(|full| full.format.as_ref())),
+            ("--format", self.scratch.as_ref().and_then(|scratch| scratch.format.as_ref())),
+        ];
+        for (flag, name) in formats {
+            name.map_or(Ok(None), |name| format(flag, name))?;
+        }
         if run.data.is_none() {
             return Err(bad("--data", "a file to learn from", "none"));
         }
@@ -339,7 +347,7 @@ impl Lora {
             Some(names) if names.iter().any(|name| name == "all") => Target::ALL.to_vec(),
             Some(names) => {
                 let target = |name: &String| {
-                    let known = "of q, k, v, o, gate, up, down, or all";
+                    let known = "some of q, k, v, o, gate, up, down, or all";
                     Target::from_name(name.trim()).ok_or_else(|| bad("--target", known, format!("{name:?}")))
                 };
                 names.iter().map(target).collect::<Result<_, _>>()?
