@@ -32,7 +32,9 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "add_bias_backward.wgsl"]], add_bias_backward::AddBiasBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "rms_norm_dgain.wgsl"]], rms_norm_backward::RmsNormDgainParams::FIELDS);
-    add(&[&["frame.wgsl", "matmul_dw.wgsl"]], matmul_dw::MatmulDwParams::FIELDS);
+    for kernel in ["matmul_dw.wgsl", "matmul_dw_lane.wgsl"] {
+        add(&[&["frame.wgsl", "backward/dw.wgsl", kernel]], matmul_dw::MatmulDwParams::FIELDS);
+    }
     add(&[&["bytes.wgsl", "source/plain.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
     let joined = ["frame.wgsl", "bytes.wgsl", "source/joined.wgsl", "attend/joined.wgsl", "quantize.wgsl"];
     add(&[&joined], quantize::QuantizeJoinedParams::FIELDS);
@@ -90,7 +92,9 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         let fields = linear::LinearParams::FIELDS;
         for order in orders {
             add(&[files, &[order, "embed.wgsl"]], embed::EmbedParams::FIELDS);
-            add(&[files, &["frame.wgsl", order, "matmul_dx.wgsl"]], matmul_dx::MatmulDxParams::FIELDS);
+            for kernel in ["matmul_dx.wgsl", "matmul_dx_lane.wgsl"] {
+                add(&[files, &["frame.wgsl", order, "backward/dx.wgsl", kernel]], matmul_dx::MatmulDxParams::FIELDS);
+            }
         }
         for (i, finish) in finishes.into_iter().enumerate() {
             for input in ["input/plain.wgsl", "input/normed.wgsl"] {
