@@ -1,13 +1,11 @@
 //! Teaches a model a text by adapters, lets it continue before and after, and keeps the adapter as a GGUF file that llama.cpp
-//! and `peregrine generate --lora` read: `cargo run --release --example finetune_lora -- [MODEL.gguf [TEXT.txt]]`.
+//! and `peregrine generate --lora` read: `cargo run --release --example finetune_lora -- [MODEL.gguf [TEXT.txt [STEPS]]]`.
 
 use peregrine::model::Target;
 use peregrine::tokenizer::{Encode, Tokenizer};
 use peregrine::train::{Batches, DataOptions, LoraOptions, Schedule, TrainOptions, Trainer, read_data_from};
 use peregrine::{Gguf, Gpu, Model, SessionOptions, block_on};
 use std::path::Path;
-
-const STEPS: u64 = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -19,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => std::fs::read(path)?,
         None => include_bytes!("verses.txt").to_vec(),
     };
+    let steps: u64 = args.next().map_or(Ok(40), |steps| steps.parse())?;
     let gpu = block_on(Gpu::new())?;
     let model = block_on(Model::load(&gpu, &gguf, |_, _| ()))?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
@@ -30,13 +29,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} sequences, {} tokens to learn", report.sequences, report.counted_labels);
     let mut batches = Batches::new(sequences, 2, 1)?;
     let lora = LoraOptions { targets: Target::ALL.to_vec(), ..LoraOptions::default() };
-    let schedule = Schedule { rate: 1e-2, warm_up: 4, steps: STEPS, ..Schedule::default() };
+    let schedule = Schedule { rate: 1e-2, warm_up: 4, steps, ..Schedule::default() };
     let options = TrainOptions { context: 128, tokens: 256, schedule, ..TrainOptions::default() };
     // The base is shared: sessions of `model` go on as before while its adapters learn.
     let mut trainer = Trainer::lora(&model, &lora, options)?;
-    for step in 0..STEPS {
+    for step in 0..steps {
         let loss = block_on(trainer.step(&[batches.next_batch()]))?;
-        if step % 5 == 0 || step + 1 == STEPS {
+        if step % 5 == 0 || step + 1 == steps {
             println!("step {step:3}  loss {:.3}", loss.loss);
         }
     }

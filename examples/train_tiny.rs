@@ -1,19 +1,20 @@
 //! Trains a new model from random weights, letter by letter, on verses that are in the public domain (or on a text of yours),
-//! and lets it recite: `cargo run --release --example train_tiny -- [TEXT]`. A few minutes on a software GPU.
+//! and lets it recite: `cargo run --release --example train_tiny -- [TEXT [STEPS]]`. A few minutes on a software GPU.
 
 use peregrine::gguf::{Strings, Writer};
 use peregrine::model::Architecture;
 use peregrine::train::{Batches, NewModel, Schedule, Sequence, TrainOptions, Trainer};
 use peregrine::{Error, Gguf, Gpu, Model, SessionOptions, block_on};
 
-const STEPS: u64 = 300;
 const CONTEXT: u32 = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let text = match std::env::args().nth(1) {
+    let mut args = std::env::args().skip(1);
+    let text = match args.next() {
         Some(path) => std::fs::read_to_string(path)?,
         None => include_str!("verses.txt").to_string(),
     };
+    let steps: u64 = args.next().map_or(Ok(300), |steps| steps.parse())?;
     // Every letter that occurs is a token.
     let mut letters: Vec<char> = text.chars().collect();
     letters.sort_unstable();
@@ -46,12 +47,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let step = CONTEXT as usize / 2;
     let stretches: Vec<Sequence> = ids.windows(CONTEXT as usize + 1).step_by(step).map(Sequence::next_tokens).collect();
     let mut batches = Batches::new(stretches, 8, 1)?;
-    let schedule = Schedule { rate: 1e-2, warm_up: 20, steps: STEPS, ..Schedule::default() };
+    let schedule = Schedule { rate: 1e-2, warm_up: 20, steps, ..Schedule::default() };
     let options = TrainOptions { context: CONTEXT, tokens: 8 * CONTEXT, schedule, ..TrainOptions::default() };
     let mut trainer = Trainer::full(&model, |_| true, options)?;
-    for step in 0..STEPS {
+    for step in 0..steps {
         let loss = block_on(trainer.step(&[batches.next_batch()]))?;
-        if step % 25 == 0 || step + 1 == STEPS {
+        if step % 25 == 0 || step + 1 == steps {
             println!("step {step:4}  loss {:.3}", loss.loss);
         }
     }

@@ -126,7 +126,7 @@ fn killed_runs_go_on() {
     let folder = Folder::new("killed");
     let data = folder.file("tale.txt", &tale());
     let args = |out: &'static str| -> Vec<String> {
-        let own = ["train", "lora", "--data", &data, "--steps", "40", "--save-every", "3", "--out", out, "--json"];
+        let own = ["train", "lora", "--data", &data, "--steps", "24", "--save-every", "2", "--out", out, "--json"];
         let dropout = ["--dropout", "0.1"];
         [&own[..], &SMALL, &dropout].concat().into_iter().map(str::to_string).collect()
     };
@@ -139,7 +139,7 @@ fn killed_runs_go_on() {
     let whole = losses(&run(&args("whole")));
     let time = began.elapsed();
     let mut table = Table::new("killed runs");
-    let kills = if std::env::var_os("PEREGRINE_KILLS").is_some() { 20 } else { 4 };
+    let kills = if std::env::var_os("PEREGRINE_KILLS").is_some() { 20 } else { 3 };
     let mut left = kills;
     for (attempt, share) in (0..).map(|i| (i, ((i * 37 + 11) % 89) as f64 / 100.0)).take(kills * 3) {
         let out = folder.0.join("killed");
@@ -174,7 +174,7 @@ fn killed_runs_go_on() {
     last.extend(folder.0.join("killed/config.toml").exists().then(|| "--resume".to_string()));
     run(&last);
     let all = |run: &str| {
-        let mut steps = vec![f64::NAN; 40];
+        let mut steps = vec![f64::NAN; 24];
         for event in events(&folder.0.join(run).join("events.jsonl")).iter().filter(|event| event["event"] == "step") {
             steps[event["step"].as_u64().unwrap() as usize] = event["loss"].as_f64().unwrap();
         }
@@ -209,6 +209,32 @@ fn scratch_and_full() {
     let output =
         folder.run(&["generate", &folder.path("runs/full-1/model.gguf"), "-p", "The", "-n", "4", "--temp", "0"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A new model on another's embeddings: the written model has them projected, and is an ordinary one.
+#[test]
+fn warm_start() {
+    let folder = Folder::new("warm");
+    let data = folder.file("tale.txt", &tale());
+    let shape = ["--blocks", "1", "--embedding", "32", "--heads", "2", "--kv-heads", "1", "--head-size", "16"];
+    let warm =
+        ["train", "warm-start", "--data", &data, "--steps", "8", "--val-share", "0.2", "--out", "warm", "--json"];
+    let output = folder.run(&[&warm[..], &shape, &SMALL].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let curve = losses(&output);
+    assert!(curve[7].1 < curve[0].1 - 0.5, "{curve:?}");
+    // the model as it is written has the loss that the run ended with
+    let validation = |run: &str| {
+        let events = events(&folder.0.join(run).join("events.jsonl"));
+        events.iter().rev().find(|event| event["event"] == "validation").expect("a look")["loss"].as_f64().unwrap()
+    };
+    let model = folder.path("warm/model.gguf");
+    let still = ["train", "full", &model, "--data", &data, "--steps", "1", "--val-share", "0.2", "--out", "still"];
+    let small: Vec<&str> = SMALL.iter().map(|arg| if *arg == "1e-2" { "0" } else { arg }).collect();
+    let output = folder.run(&[&still[..], &small].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (warm, still) = (validation("warm"), validation("still"));
+    assert!((warm - still).abs() < 1e-4 * warm, "{warm} in the run, {still} of the written model");
 }
 
 /// What is refused, before anything is written: exit code 2, and what was wrong.

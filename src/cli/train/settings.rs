@@ -32,6 +32,7 @@ pub enum Recipe {
     Lora,
     Full,
     Scratch,
+    WarmStart,
 }
 
 impl Recipe {
@@ -40,6 +41,7 @@ impl Recipe {
             Recipe::Lora => "lora",
             Recipe::Full => "full",
             Recipe::Scratch => "scratch",
+            Recipe::WarmStart => "warm-start",
         }
     }
 }
@@ -297,7 +299,7 @@ impl Settings {
         let usual = match self.recipe {
             Recipe::Lora => 2e-4,
             Recipe::Full => 2e-5,
-            Recipe::Scratch => 1e-3,
+            Recipe::Scratch | Recipe::WarmStart => 1e-3,
         };
         Schedule {
             rate: self.run.lr.unwrap_or(usual),
