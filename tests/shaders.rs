@@ -49,13 +49,21 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&[reduce, "cross_entropy.wgsl"]], cross_entropy::CrossEntropyParams::FIELDS);
         for kernel in ["attention_sequence.wgsl", "attention_dq.wgsl", "attention_dkv.wgsl"] {
             let fields = attention_backward::AttentionSequenceParams::FIELDS;
-            add(&[&[reduce, "attend/sequence.wgsl", kernel]], fields);
+            add(&[&[reduce, "attend/sequence_params.wgsl", "attend/sequence.wgsl", kernel]], fields);
         }
         let fields = heads_norm_backward::HeadsNormBackwardParams::FIELDS;
         add(&[&[reduce, "heads_norm_backward.wgsl"]], fields);
         add(&[&[reduce, "sum_of_squares.wgsl"]], optimizer::SumOfSquaresParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
+    }
+    let fields = attention_backward::AttentionSequenceParams::FIELDS;
+    let shared = ["frame.wgsl", "attend/sequence_params.wgsl", "attend/sequence_lane.wgsl", "attend/eight.wgsl"];
+    for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
+        add(&[&shared, &[spread, "attention_sequence_lane.wgsl"]], fields);
+        for kernel in ["attention_dq_lane.wgsl", "attention_dkv_lane.wgsl"] {
+            add(&[&shared, &[spread, "attend/dqkv_lane.wgsl", kernel]], fields);
+        }
     }
     for (reading, writing) in kvs {
         let shared = [&["frame.wgsl"], reading, &["attend/params.wgsl"]].concat();
@@ -64,7 +72,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&shared, &["attention_tile.wgsl"]], fields);
         add(&[&shared, &["attention_token.wgsl"]], fields);
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
-            add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
+            add(&[&shared, &[spread, "attend/eight.wgsl", "attention_lane.wgsl"]], fields);
         }
         add(&[&["frame.wgsl"], writing, &["rope/turned.wgsl", "rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
     }
