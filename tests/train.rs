@@ -10,7 +10,7 @@ use peregrine::gguf::Gguf;
 use peregrine::model::Architecture;
 use peregrine::reference::ReferenceModel;
 use peregrine::train::{
-    AdamW, Decline, IGNORED, LoraOptions, Of, Optimizer, Schedule, Sequence, TrainOptions, Trainer,
+    AdamW, Decline, IGNORED, LoraOptions, NewModel, Of, Optimizer, Schedule, Sequence, TrainOptions, Trainer,
 };
 use peregrine::{Gpu, Model, SessionOptions, block_on};
 use serde_json::Value;
@@ -88,6 +88,56 @@ fn runs_follow_jax() {
             };
             table.row(&format!("{name}, recompute {recompute}, step {step}"), outcome);
         }
+    }
+    table.finish();
+}
+
+/// The recipe for the built-in model's successor: its architecture, first weights and settings, against JAX.
+#[test]
+fn the_recipe_for_tales_follows_jax() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/tales.toml");
+    let recipe: toml::Table = std::fs::read_to_string(path).unwrap().parse().expect("a recipe");
+    let run = json("training/tales.json").expect("tests/data is part of the repository");
+    let (set, shape) = (&recipe["run"], &recipe["scratch"]);
+    let count = |name: &str| shape[name].as_integer().expect("a number") as u32;
+    for (ours, theirs) in [
+        ("lr", "lr"),
+        ("warmup", "warm_up"),
+        ("steps", "steps"),
+        ("beta1", "beta1"),
+        ("beta2", "beta2"),
+        ("decay", "decay"),
+    ] {
+        let ours = set[ours].as_float().or(set[ours].as_integer().map(|n| n as f64));
+        assert_eq!(ours, run["settings"][theirs].as_f64(), "{theirs} of the recipe and of JAX's run");
+    }
+    let new = NewModel {
+        architecture: Architecture::Llama,
+        name: shape["name"].as_str().unwrap().into(),
+        blocks: count("blocks"),
+        embedding: count("embedding"),
+        heads: count("heads"),
+        kv_heads: count("kv-heads"),
+        head_size: count("head-size"),
+        feed_forward: count("feed-forward"),
+        context: set["ctx"].as_integer().unwrap() as u32,
+        rope_base: shape["rope-base"].as_float().unwrap() as f32,
+        rms_eps: 1e-5,
+        tied: true,
+    };
+    let gguf = new.gguf(&peregrine::builtin::tales().unwrap(), set["seed"].as_integer().unwrap() as u64).unwrap();
+    let steps = number(&run["settings"]["steps"]) as usize;
+    let options = TrainOptions { context: 64, tokens: 128, ..options(&run["settings"], steps, false) };
+    let mut trainer = Trainer::full(&masters(gpu(), &gguf), |_| true, options).unwrap();
+    let mut table = Table::new("the recipe for tales");
+    let losses = run["losses"].as_array().unwrap();
+    for (step, (batch, want)) in run["batches"].as_array().unwrap().iter().zip(losses).enumerate() {
+        let batch: Vec<Sequence> = batch.as_array().unwrap().iter().map(sequence).collect();
+        let got = block_on(trainer.step(&[batch])).unwrap();
+        table.row(
+            &format!("step {step}"),
+            close("loss", &[got.loss as f32], &[number(want) as f32], 0.0, 1e-3).map(drop),
+        );
     }
     table.finish();
 }

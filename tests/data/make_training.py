@@ -6,11 +6,16 @@
 llama.gguf  2 blocks, grouped queries, tied head, RoPE over neighbours: trained whole ("full") and by adapters ("lora")
 qwen3.gguf  2 blocks, QK norm, own head, RoPE over halves, fresh weights: trained whole ("scratch")
 
+tales.json is 12 steps of recipes/tales.toml, on batches of its own. Its first weights are those that Peregrine draws:
+
+    peregrine train scratch --config recipes/tales.toml --data ANY.txt --steps 1 --lr 0 --format F32 --out /tmp/first
+    python3 tests/data/make_training.py /tmp/first/model.gguf
+
 curves.json holds for each run its settings, the batches of every step (ids and labels; -1: not counted), the adapters'
 first A (B is zero), and the loss before each step. The optimizer is AdamW with bias correction and decoupled decay (of
 matrices alone), after clipping by the global norm; warm-up, then a cosine down to a tenth.
 """
-import json, os
+import json, os, sys
 import jax, jax.numpy as jnp, numpy as np
 import gguf
 
@@ -141,6 +146,24 @@ def train(arch, first, settings, batches, to_model):
     return losses
 
 
+def tales(path):
+    """The built-in model's architecture: only tales.json is made."""
+    global C, H, KV, D, F, V, BLOCKS, STEPS, LENGTHS
+    C, H, KV, D, F, V, BLOCKS, LENGTHS = 192, 6, 2, 32, 512, 2048, 6, (40, 33)
+    STEPS = 3577
+    first = {t.name: np.array(t.data, np.float32) for t in gguf.GGUFReader(path).tensors}
+    settings = {"lr": 3e-3, "warm_up": 200, "steps": STEPS, "least": 0.02, "clip": 1.0, "beta1": 0.9, "beta2": 0.98,
+                "eps": 1e-8, "decay": 0.1}
+    batches = [batch() for _ in range(3)] * 4
+    losses = train("llama", first, settings, batches, lambda t: t)
+    with open(os.path.join(HERE, "tales.json"), "w") as file:
+        json.dump({"settings": settings, "batches": batches, "losses": losses}, file, separators=(",", ":"))
+    print("tales", losses)
+
+
+if len(sys.argv) > 1:
+    tales(sys.argv[1])
+    sys.exit()
 os.makedirs(HERE, exist_ok=True)
 usual = {"warm_up": 5, "clip": 1.0, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "decay": 0.01}
 runs = {}
