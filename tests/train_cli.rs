@@ -105,6 +105,22 @@ fn adapters_from_beginning_to_end() {
     }
     assert_eq!(events[events.len() - 1]["status"], "finished");
 
+    // PEFT has the rows of Q in the order of the model's source: the halves of a head one after the other
+    let bytes = std::fs::read(run.join("peft/adapter_model.safetensors")).unwrap();
+    let peft = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let gguf = peregrine::Gguf::open(run.join("adapter.gguf")).unwrap();
+    for (target, module, d) in [("attn_q", "self_attn.q_proj", 32), ("attn_v", "self_attn.v_proj", 0)] {
+        let b = gguf.floats(gguf.tensor(&format!("blk.1.{target}.weight.lora_b")).unwrap()).unwrap();
+        let theirs = peft.tensor(&format!("base_model.model.model.layers.1.{module}.lora_B.weight")).expect("a tensor");
+        let theirs: Vec<f32> = bytemuck::pod_collect_to_vec(theirs.data());
+        assert!(b.iter().any(|&b| b != 0.0) && b.len() == theirs.len());
+        for (i, row) in b.chunks(4).enumerate() {
+            // row i of a head: pair i / 2, of which it is the first or second half's
+            let source = if d == 0 { i } else { i / d * d + i % d / 2 + i % 2 * (d / 2) };
+            assert_eq!(row, &theirs[source * 4..][..4], "row {i} of {target}");
+        }
+    }
+
     // unmerged and merged, the same text (Q8_0 of a Q8_0 model moves logits a little)
     let generate = |more: &[&str]| {
         let output = folder.run(&[&["generate", "-p", "The fox", "-n", "12", "--temp", "0", "--exact"], more].concat());
@@ -199,6 +215,14 @@ fn scratch_and_full() {
     let curve = losses(&output);
     assert!((curve[0].1 - 2048f64.ln()).abs() < 0.1, "random weights know nothing: {curve:?}");
     assert!(curve[7].1 < curve[0].1 - 0.5, "{curve:?}");
+    // a vocabulary of its own
+    let own = ["train", "scratch", "--data", &data, "--vocab", "300", "--steps", "3", "--out", "own", "--json"];
+    let output = folder.run(&[&own[..], &shape, &SMALL].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!((losses(&output)[0].1 - 300f64.ln()).abs() < 0.2, "{}", text(&output.stdout));
+    let output = folder.run(&["tokenize", &folder.path("own/model.gguf"), "The fox ran over the hill.", "--json"]);
+    let ids: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(ids["ids"].as_array().expect("ids").len() < 20, "words were learned: {ids}");
     let model = folder.path("new/model.gguf");
     let full = ["train", "full", &model, "--data", &data, "--steps", "5", "--embeddings", "--recompute", "--json"];
     let output =
@@ -265,6 +289,7 @@ fn refusals() {
         (&["lora", "--data", &data, "--tensors", "q"], 2, &["--tensors"]),
         (&["full", "--data", &data, "--rank", "4"], 2, &["--rank"]),
         (&["full", "--data", &data, "--tensors", "nothing"], 2, &["tensors to train"]),
+        (&["scratch", "--data", &data, "--vocab", "200"], 2, &["tokens of a vocabulary", "257"]),
         (&["scratch", "--data", &data, "--architecture", "gpt2"], 2, &["--architecture", "llama"]),
         (&["scratch", "--data", &data, "--heads", "5"], 1, &["head_count_kv"]),
         (&["lora", "--data", &data, "--out", "run"], 2, &["--resume goes on with it"]),

@@ -58,6 +58,11 @@ impl ModelFile {
         }
     }
 
+    /// What was made in memory, and what to call it.
+    pub fn of(name: &str, gguf: Gguf) -> ModelFile {
+        ModelFile { gguf, name: name.into() }
+    }
+
     /// Opens a file that holds a language model which we can run. That is checked before anything else, so that a
     /// projector or an adapter given as the model is told as such.
     pub fn open_model(path: Option<&Path>) -> Result<ModelFile, Failure> {

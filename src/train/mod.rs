@@ -22,6 +22,8 @@ mod reader;
 mod schedule;
 mod scratch;
 mod trainer;
+#[cfg(all(not(target_arch = "wasm32"), feature = "tokenizer"))]
+mod vocabulary;
 mod workspace;
 
 pub(crate) use batch::counted;
@@ -39,3 +41,5 @@ pub use schedule::{Decline, Schedule};
 pub use scratch::NewModel;
 pub(crate) use scratch::projection;
 pub use trainer::{Loss, Trainer};
+#[cfg(all(not(target_arch = "wasm32"), feature = "tokenizer"))]
+pub use vocabulary::train_vocabulary;

@@ -2,7 +2,7 @@
 //! `loss.svg`, and the adapters or the model.
 
 use super::events::{Curve, Events, losses};
-use super::settings::{Recipe, Settings, context_for, format};
+use super::settings::{Recipe, Scratch, Settings, context_for, format};
 use super::{How, context};
 use crate::cli::open::ModelFile;
 use crate::cli::{Failure, cache, output};
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::chat::ChatTemplate;
 use peregrine::tokenizer::{Encode, Tokenizer};
 use peregrine::train::{
-    Batches, DataOptions, Loss, Report, Sequence, TrainOptions, Trainer, loss_svg, read_data, split,
+    Batches, DataOptions, Loss, Report, Sequence, TrainOptions, Trainer, loss_svg, read_data, split, train_vocabulary,
 };
 use peregrine::{Error, Gguf, Gpu, GpuOptions, Model, SessionOptions, block_on, wgpu};
 use serde_json::json;
@@ -127,10 +127,12 @@ impl Work {
     fn begin(settings: Settings, how: &How, folder: PathBuf) -> Result<Work, Failure> {
         let run = &settings.run;
         let gpu = GpuOptions { adapter: how.gpu.clone(), cache: cache::folder().filter(|_| !how.no_cache) };
-        let file = match settings.recipe {
-            Recipe::Scratch => {
-                ModelFile::open(settings.scratch.as_ref().and_then(|scratch| scratch.tokenizer.as_deref()))?
+        let Some(data) = &run.data else { unreachable!("checked before") };
+        let file = match (settings.recipe, &settings.scratch) {
+            (Recipe::Scratch, Some(Scratch { vocab: Some(size), .. })) => {
+                ModelFile::of("the vocabulary that was learned", train_vocabulary(data, *size)?)
             }
+            (Recipe::Scratch, Some(scratch)) => ModelFile::open(scratch.tokenizer.as_deref())?,
             _ => ModelFile::open_model(settings.model.as_deref())?,
         };
         let tokenizer = file.tokenizer()?;
@@ -147,11 +149,10 @@ impl Work {
         let ctx = context_for(run, &config);
 
         let template = ChatTemplate::from_gguf(&source.base, None).ok();
-        let data = DataOptions { context: ctx, pack: !run.no_pack.unwrap_or(false), ..DataOptions::default() };
-        let read = |path: &Path| read_data(path, &data, &tokenizer, template.as_ref());
-        let Some(path) = &run.data else { unreachable!("checked before") };
-        let (sequences, report) = read(path)?;
-        tell_data(path, &report);
+        let options = DataOptions { context: ctx, pack: !run.no_pack.unwrap_or(false), ..DataOptions::default() };
+        let read = |path: &Path| read_data(path, &options, &tokenizer, template.as_ref());
+        let (sequences, report) = read(data)?;
+        tell_data(data, &report);
         let (training, validation) = match &run.val {
             Some(path) => {
                 let (validation, report) = read(path)?;
@@ -239,6 +240,9 @@ impl Work {
         let (names, folder) = (self.settings.recipe.name(), self.folder.display());
         let parameters = self.trainer.parameters().count();
         output::tell(format!("{names}: {parameters} parameters learn, steps {first} to {}, in {folder}", self.steps));
+        if first == 0 && self.steps > 0 {
+            self.look()?; // what there is to better
+        }
         let bar = bar(first, self.steps);
         let mut in_a_row = 0;
         while self.trainer.steps() < self.steps && !interrupted.load(Ordering::Relaxed) {

@@ -184,6 +184,9 @@ pub struct Scratch {
     /// A GGUF file whose vocabulary the new model shall have [default: the built-in model's]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
+    /// Instead: learn a vocabulary of so many tokens from the data
+    #[arg(long, value_name = "N", conflicts_with = "tokenizer")]
+    pub vocab: Option<u32>,
     /// llama, qwen2 or qwen3 [default: llama]
     #[arg(long, value_name = "NAME")]
     pub architecture: Option<String>,
