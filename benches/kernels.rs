@@ -222,7 +222,7 @@ fn main() {
         "swiglu [128, 1536]",
         frame(0, t),
         Work::Bytes(2.0 * bytes),
-        |plan, _| kernels::swiglu::swiglu(plan, "y", &gate_up, Lie::Stacked, &y),
+        |plan, _| kernels::swiglu::swiglu(plan, "y", &gate_up, kernels::swiglu::Lie::Stacked, &y),
         || check(&y, t, &ops::swiglu(&a, &b), 1e-4),
     );
     let in_bytes = Tensor::of(gpu(), "bytes", t, c, Element::Bytes).expect("room for bytes");

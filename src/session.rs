@@ -263,8 +263,7 @@ impl Session {
         if !self.few.iter().any(|few| few.plan.max_tokens == width) {
             let logits = self.prefill.activations.logits.clone(); // so whoever chooses a token finds them in one place
             let (model, angles, caches) = (&self.model, &self.angles, &self.caches);
-            let stage =
-                Stage::new(model, angles, caches, self.context, "few", width, logits, self.exact, &self.taps)?;
+            let stage = Stage::new(model, angles, caches, self.context, "few", width, logits, self.exact, &self.taps)?;
             self.few.push(stage);
             self.few.sort_by_key(|few| few.plan.max_tokens);
         }

@@ -75,12 +75,13 @@ impl Trace {
             self.write(path, &prompt.ids, &tapped)?;
         }
         if self.json {
-            let taps: Vec<_> = tapped.iter().map(|Tapped { name, activation, statistics: s }| {
+            let taps = tapped.iter().map(|Tapped { name, activation, statistics: s }| {
                 json!({"name": name, "shape": [activation.rows, activation.cols], "l2": s.l2(), "min": s.min,
                        "max": s.max, "mean": s.mean(), "mean_abs": s.mean_abs(), "nan": s.nan})
             });
             let cka: Vec<_> = compared.iter().map(|(a, b, cka)| json!({"a": a, "b": b, "cka": cka})).collect();
-            let all = json!({"ids": prompt.ids, "mode": self.mode.name(), "taps": taps.collect::<Vec<_>>(), "cka": cka});
+            let all =
+                json!({"ids": prompt.ids, "mode": self.mode.name(), "taps": taps.collect::<Vec<_>>(), "cka": cka});
             return Ok(output::json(&all)?);
         }
         show(&tapped, &compared)
@@ -172,7 +173,10 @@ fn read(path: &Path, ids: &[u32]) -> Result<Others, Failure> {
     let theirs = metadata.metadata().as_ref().and_then(|map| map.get("ids").cloned()).unwrap_or_default();
     let ours: Vec<String> = ids.iter().map(u32::to_string).collect();
     if theirs != ours.join(" ") {
-        log::warn!("{} is of other tokens than this prompt's; CKA compares them one by one all the same", path.display());
+        log::warn!(
+            "{} is of other tokens than this prompt's; CKA compares them one by one all the same",
+            path.display()
+        );
     }
     let mut others = HashMap::new();
     for (name, view) in file.tensors() {

@@ -40,15 +40,15 @@ pub struct BlockActivations {
     pub attn: Operand,      // [T, H, D]
     /// [T, C] what attention adds to the stream, where that is wanted for itself.
     pub attn_out: Option<Tensor>,
-    pub mid: Tensor,        // [T, C] the residual stream after attention
-    pub ffn_norm: Operand,  // [T, C]
-    pub gate_up: Tensor,    // [T, 2, F] or [T, F, 2] where swiglu is a step of its own, else [1, 2F]
+    pub mid: Tensor,       // [T, C] the residual stream after attention
+    pub ffn_norm: Operand, // [T, C]
+    pub gate_up: Tensor,   // [T, 2, F] or [T, F, 2] where swiglu is a step of its own, else [1, 2F]
     /// Gate and up are wanted for themselves, not only their product.
     pub keeps_gate_up: bool,
     pub swiglu: Operand, // [T, F]
     /// [T, C] what the feed-forward adds to the stream, where that is wanted for itself.
     pub ffn_out: Option<Tensor>,
-    pub out: Tensor,     // [T, C] the residual stream as it goes
+    pub out: Tensor, // [T, C] the residual stream as it goes
     /// With a cache.
     pub splits: Option<Arc<Splits>>,
     /// Without one.
