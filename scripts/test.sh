@@ -22,6 +22,8 @@ example() {
 example generate
 example inspect
 example embed
+example train_tiny examples/verses.txt 20
+example finetune_lora models/tales-2m.Q8_0.gguf examples/verses.txt 4
 example chat tests/data/fetched/SmolLM2-135M-Instruct.Q4_1.gguf <<<"What is the capital of France?"
 
 # Vulkan's loader gives a program the drivers that this variable names.

@@ -1,48 +1,11 @@
 // dW = dyᵀ x: the backward pass of y = W x to W. One workgroup for 32 rows of W and 64 channels. It goes over the tokens,
 // 32 at a time, in order: each element of dW has one owner, whose sum is the same in every run.
-
-struct Params {
-    rows: u32,       // N
-    vectors: u32,    // vec4 of a row that count: K / 4, rounded up
-    columns: u32,    // workgroups along a row
-    dy_stride: u32,  // of a token in dy, in floats
-    x_stride: u32,   // of a token in x, in vec4
-    dw_stride: u32,  // of a row of dw, in vec4
-    adds: u32,       // 1: to what dw holds
-    dy_first: u32,   // the column of dy that row 0 of W gave
-    dy_step: u32,    // from there to that of the next row
-    scale: f32,      // what W x was multiplied with
-    first_row: u32,  // of dw, that is row 0 of W
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(2) var<storage, read> dy: array<f32>;             // [T, N]
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>;        // [T, K]
-@group(0) @binding(4) var<storage, read_write> dw: array<vec4<f32>>; // [N, K]
+// matmul_dw_lane.wgsl is the version for processors that emulate a GPU.
 
 const TILE: u32 = 32u; // tokens, and rows of W
 
 var<workgroup> x_tile: array<vec4<f32>, TILE * 16u>; // [32 tokens, 64 channels]
 var<workgroup> dy_tile: array<vec4<f32>, TILE * 8u>; // [32 tokens, 32 rows]
-
-// dy of one row of W; zero past the last row and the last token.
-fn dy_of(token: u32, row: u32) -> f32 {
-    let column = params.dy_first + min(row, params.rows - 1u) * params.dy_step;
-    let i = min(token, frame.tokens - 1u) * params.dy_stride + column;
-    return select(0.0, dy[i], row < params.rows && token < frame.tokens);
-}
-
-fn put_row(row: u32, i: u32, sum: vec4<f32>) {
-    if (row >= params.rows || i >= params.vectors) {
-        return;
-    }
-    let at = (params.first_row + row) * params.dw_stride + i;
-    if (params.adds != 0u) {
-        dw[at] += sum * params.scale;
-    } else {
-        dw[at] = sum * params.scale;
-    }
-}
 
 @compute @workgroup_size(64)
 fn matmul_dw(

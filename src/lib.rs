@@ -1,5 +1,5 @@
-//! Peregrine runs Llama- and Qwen-family language models from GGUF files on any GPU: Vulkan, Metal, DX12 and, compiled
-//! to WebAssembly, WebGPU. All of its maths is in WGSL compute shaders; quantized weights stay quantized on the GPU.
+//! Peregrine runs and trains Llama- and Qwen-family language models from GGUF files on any GPU: Vulkan, Metal, DX12 and,
+//! compiled to WebAssembly, WebGPU. All of its maths is in WGSL compute shaders; quantized weights stay quantized on the GPU.
 //!
 //! # The tour
 //!
@@ -11,6 +11,7 @@
 //! | session | [`Model::session`] | `session.rs` | a KV cache, and plans of steps that are replayed |
 //! | prompt | [`Session::append`] | `plan.rs`, `kernels/` | logits on the GPU |
 //! | tokens | [`Session::generate`] | `generate.rs`, `sampling/` | a stream of ids that the caller pulls |
+//! | training | [`train::Trainer`] | `train/`, `sequences.rs` | adapters, or the model's own weights, that learn |
 //! | text | [`tokenizer::Tokenizer`] | `tokenizer/`, `chat/` | prompts to ids, ids to text |
 //!
 //! ```no_run
@@ -43,7 +44,7 @@
 //! # What it does not do
 //!
 //! It does not print, keep global state, choose the app's loop or run on the CPU in silence: without a GPU adapter
-//! (a software one will do) it returns an error. Mixture-of-experts models, training and a server are not here yet.
+//! (a software one will do) it returns an error. Mixture-of-experts models and a server are not here yet.
 //!
 //! # Features
 //!

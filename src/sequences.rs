@@ -312,6 +312,7 @@ fn activations(model: &Model, tokens: u32, kept: bool, dropout: f32, logits: Ten
     let seed = gpu.buffer("dropout seed", 4)?;
     Ok(Activations {
         ids: gpu.buffer("ids", tokens as u64 * 4)?,
+        donor: model.weights().projection.as_ref().map(|p| tensor("donor", p.cols)).transpose()?,
         x,
         normed: operand("normed", c)?,
         squares: Squares::new(gpu, c)?,

@@ -356,8 +356,10 @@ fn cross_entropy_over_shards() {
 fn attention_of_sequences() {
     let mut table = Table::new("attention_backward");
     // (tokens of each sequence, H, KV, D): one token, several sequences, more than a workgroup of keys, the largest head
-    let cases: [(&[u32], u32, u32, u32); 6] = [
+    let cases: [(&[u32], u32, u32, u32); 8] = [
         (&[1], 1, 1, 4),
+        (&[1], 3, 1, 64),
+        (&[2, 7, 1, 30, 11], 6, 2, 96),
         (&[3, 1, 5], 4, 2, 32),
         (&[67], 9, 3, 64),
         (&[31, 70, 2], 2, 2, 36),

@@ -33,7 +33,9 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     add(&[&["swiglu_backward.wgsl"]], swiglu_backward::SwigluBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "add_bias_backward.wgsl"]], add_bias_backward::AddBiasBackwardParams::FIELDS);
     add(&[&["frame.wgsl", "rms_norm_dgain.wgsl"]], rms_norm_backward::RmsNormDgainParams::FIELDS);
-    add(&[&["frame.wgsl", "matmul_dw.wgsl"]], matmul_dw::MatmulDwParams::FIELDS);
+    for kernel in ["matmul_dw.wgsl", "matmul_dw_lane.wgsl"] {
+        add(&[&["frame.wgsl", "backward/dw.wgsl", kernel]], matmul_dw::MatmulDwParams::FIELDS);
+    }
     add(&[&["bytes.wgsl", "source/plain.wgsl", "quantize.wgsl"]], quantize::QuantizeParams::FIELDS);
     let joined = ["frame.wgsl", "bytes.wgsl", "source/joined.wgsl", "attend/joined.wgsl", "quantize.wgsl"];
     add(&[&joined], quantize::QuantizeJoinedParams::FIELDS);
@@ -48,7 +50,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&[reduce, "cross_entropy.wgsl"]], cross_entropy::CrossEntropyParams::FIELDS);
         for kernel in ["attention_sequence.wgsl", "attention_dq.wgsl", "attention_dkv.wgsl"] {
             let fields = attention_backward::AttentionSequenceParams::FIELDS;
-            add(&[&[reduce, "attend/sequence.wgsl", kernel]], fields);
+            add(&[&[reduce, "attend/sequence_params.wgsl", "attend/sequence.wgsl", kernel]], fields);
         }
         let fields = heads_norm_backward::HeadsNormBackwardParams::FIELDS;
         add(&[&[reduce, "heads_norm_backward.wgsl"]], fields);
@@ -57,6 +59,14 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&[reduce, "statistics.wgsl"]], statistics::StatisticsParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }
+    let fields = attention_backward::AttentionSequenceParams::FIELDS;
+    let shared = ["frame.wgsl", "attend/sequence_params.wgsl", "attend/sequence_lane.wgsl", "attend/eight.wgsl"];
+    for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
+        add(&[&shared, &[spread, "attention_sequence_lane.wgsl"]], fields);
+        for kernel in ["attention_dq_lane.wgsl", "attention_dkv_lane.wgsl"] {
+            add(&[&shared, &[spread, "attend/dqkv_lane.wgsl", kernel]], fields);
+        }
+    }
     for (reading, writing) in kvs {
         let shared = [&["frame.wgsl"], reading, &["attend/params.wgsl"]].concat();
         let fields = attention::AttentionParams::FIELDS;
@@ -64,7 +74,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&shared, &["attention_tile.wgsl"]], fields);
         add(&[&shared, &["attention_token.wgsl"]], fields);
         for spread in ["attend/direct.wgsl", "attend/subgroup8.wgsl"] {
-            add(&[&shared, &[spread, "attention_lane.wgsl"]], fields);
+            add(&[&shared, &[spread, "attend/eight.wgsl", "attention_lane.wgsl"]], fields);
         }
         add(&[&["frame.wgsl"], writing, &["rope/turned.wgsl", "rope_kv.wgsl"]], rope_kv::RopeKvParams::FIELDS);
     }
@@ -92,7 +102,9 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         let fields = linear::LinearParams::FIELDS;
         for order in orders {
             add(&[files, &[order, "embed.wgsl"]], embed::EmbedParams::FIELDS);
-            add(&[files, &["frame.wgsl", order, "matmul_dx.wgsl"]], matmul_dx::MatmulDxParams::FIELDS);
+            for kernel in ["matmul_dx.wgsl", "matmul_dx_lane.wgsl"] {
+                add(&[files, &["frame.wgsl", order, "backward/dx.wgsl", kernel]], matmul_dx::MatmulDxParams::FIELDS);
+            }
         }
         for (i, finish) in finishes.into_iter().enumerate() {
             for input in ["input/plain.wgsl", "input/normed.wgsl"] {

@@ -74,7 +74,7 @@ enum Command {
     Fetch(fetch::Fetch),
     /// Teach a model: adapters on it, its own weights, or a new one from scratch
     #[command(subcommand)]
-    Train(train::Train),
+    Train(Box<train::Train>),
     /// Look inside the engine
     #[command(subcommand)]
     Debug(debug::Debug),

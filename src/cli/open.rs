@@ -3,11 +3,13 @@
 use super::cache::{self, TuningFile, described};
 use super::{Failure, output};
 use clap::Args;
+use peregrine::model::Adapters;
 use peregrine::model::tensors::Tensors;
 use peregrine::tokenizer::Tokenizer;
 use peregrine::tune::tune;
 use peregrine::{Config, Error, Gguf, Gpu, GpuOptions, KvFormat, Model, Session, SessionOptions, block_on, wgpu};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a model is tuned at its first load.
@@ -104,8 +106,12 @@ impl ModelFile {
             log::warn!("a context of {context} is more than the {trained} tokens that the model was trained for");
         }
         let software = gpu.card().device_type == wgpu::DeviceType::Cpu;
-        match kept.filter(|_| found.is_none() && !software) {
-            Some(file) => tuned(model, &file),
+        let model = match kept.filter(|_| found.is_none() && !software) {
+            Some(file) => tuned(model, &file)?,
+            None => model,
+        };
+        match &run.lora {
+            Some(path) => adapted(model, path),
             None => Ok(model),
         }
     }
@@ -127,6 +133,19 @@ fn tuned(model: Model, file: &TuningFile) -> Result<Model, Failure> {
     let (found, tried) = (described(tuning.profile()), tuning.trials.len());
     log::info!("tuned in {:.1} s: {found} (of {tried} that were tried)", start.elapsed().as_secs_f64());
     Ok(model.with_profile(tuning.profile()))
+}
+
+/// The model with the adapters of a file.
+fn adapted(model: Model, path: &Path) -> Result<Model, Failure> {
+    let read = || -> Result<Adapters, Error> {
+        Adapters::from_gguf(model.gpu(), model.config(), model.weights(), &Gguf::open(path)?)
+    };
+    let named = |error| match error {
+        error @ (Error::InFile { .. } | Error::Io { .. }) => error.into(),
+        error => cannot_load(&path.display().to_string(), error),
+    };
+    let adapters = read().map_err(named)?;
+    Ok(model.with_adapters(Some(Arc::new(adapters))))
 }
 
 fn cannot_load(name: &str, source: Error) -> Failure {
@@ -177,6 +196,9 @@ pub struct RunArgs {
     /// by less than 0.1
     #[arg(long)]
     pub exact: bool,
+    /// Apply a LoRA adapter: a GGUF file, as `peregrine train lora` and llama.cpp's converter write it
+    #[arg(long, value_name = "FILE")]
+    pub lora: Option<PathBuf>,
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)
     #[arg(long, value_name = "NAME|INDEX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub gpu: Option<String>,

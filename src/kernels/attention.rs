@@ -98,7 +98,7 @@ pub fn attention(
         (KernelKey::new(&[&shared, &["attention_token.wgsl"]]).with("QUERIES", group.min(4)), fours)
     } else if profile.lanes {
         let spread = if profile.eights { "attend/subgroup8.wgsl" } else { "attend/direct.wgsl" };
-        let key = KernelKey::new(&[&shared, &[spread, "attention_lane.wgsl"]]);
+        let key = KernelKey::new(&[&shared, &[spread, "attend/eight.wgsl", "attention_lane.wgsl"]]);
         let grid = Grid { groups: kv_heads, tokens: 8, rows_per_token: group, ..tiles };
         (key, grid)
     } else if plan.max_tokens > shorter {

@@ -58,8 +58,53 @@ impl Heads {
     }
 }
 
-fn key(plan: &PlanBuilder, kernel: &'static str) -> KernelKey {
-    KernelKey::new(&[&[reduce(&plan.gpu), "attend/sequence.wgsl", kernel]])
+/// Which of the two versions of each kernel.
+#[derive(Clone, Copy)]
+enum Version {
+    /// A workgroup has one query or key.
+    Groups,
+    /// For processors that emulate a GPU: a lane has one.
+    Lanes,
+}
+
+impl Version {
+    fn choose(plan: &PlanBuilder, shape: Heads) -> Version {
+        match plan.gpu.profile().lanes && shape.head_size.is_multiple_of(32) {
+            true => Version::Lanes,
+            false => Version::Groups,
+        }
+    }
+
+    /// The pipeline that ends with such files.
+    fn key(self, plan: &PlanBuilder, files: &[&'static str]) -> KernelKey {
+        let profile = plan.gpu.profile();
+        let spread = if profile.eights { "attend/subgroup8.wgsl" } else { "attend/direct.wgsl" };
+        let lanes =
+            ["frame.wgsl", "attend/sequence_params.wgsl", "attend/sequence_lane.wgsl", "attend/eight.wgsl", spread];
+        match self {
+            Version::Groups => {
+                KernelKey::new(&[&[reduce(&plan.gpu), "attend/sequence_params.wgsl", "attend/sequence.wgsl"], files])
+            }
+            Version::Lanes => KernelKey::new(&[&lanes, files]),
+        }
+    }
+
+    /// For every query.
+    fn queries(self, shape: Heads) -> Grid {
+        let Heads { heads, kv_heads, .. } = shape;
+        match self {
+            Version::Groups => Grid::tiles(heads, 1),
+            Version::Lanes => Grid { rows_per_token: heads / kv_heads, ..Grid::tiles(kv_heads, 8) },
+        }
+    }
+
+    /// For every key.
+    fn keys(self, shape: Heads) -> Grid {
+        match self {
+            Version::Groups => Grid::tiles(shape.kv_heads, 1),
+            Version::Lanes => Grid::tiles(shape.kv_heads, 8),
+        }
+    }
 }
 
 /// qkv [T, H + KV + KV, D] turned by RoPE, bounds [T] (first token of its sequence, first past it; u32 each)
@@ -75,7 +120,12 @@ pub fn attention_sequence(
 ) -> Result<()> {
     let params = shape.params(label, qkv, y);
     let buffers = [("bounds", bounds), ("qkv", &qkv.buffer), ("y", &y.buffer), ("log_sums", log_sums)];
-    plan.step(label, &key(plan, "attention_sequence.wgsl"), params, &buffers, Grid::tiles(shape.heads, 1), y)?;
+    let version = Version::choose(plan, shape);
+    let key = match version {
+        Version::Groups => version.key(plan, &["attention_sequence.wgsl"]),
+        Version::Lanes => version.key(plan, &["attention_sequence_lane.wgsl"]),
+    };
+    plan.step(label, &key, params, &buffers, version.queries(shape), y)?;
     plan.cost(shape.cost(2));
     Ok(())
 }
@@ -105,7 +155,12 @@ pub fn attention_dq(
         ("means", means),
         ("dqkv", &dqkv.buffer),
     ];
-    plan.step(label, &key(plan, "attention_dq.wgsl"), params, &buffers, Grid::tiles(shape.heads, 1), dqkv)?;
+    let version = Version::choose(plan, shape);
+    let key = match version {
+        Version::Groups => version.key(plan, &["attention_dq.wgsl"]),
+        Version::Lanes => version.key(plan, &["attend/dqkv_lane.wgsl", "attention_dq_lane.wgsl"]),
+    };
+    plan.step(label, &key, params, &buffers, version.queries(shape), dqkv)?;
     plan.cost(shape.cost(3));
     Ok(())
 }
@@ -133,7 +188,12 @@ pub fn attention_dkv(
         ("means", means),
         ("dqkv", &dqkv.buffer),
     ];
-    plan.step(label, &key(plan, "attention_dkv.wgsl"), params, &buffers, Grid::tiles(shape.kv_heads, 1), dqkv)?;
+    let version = Version::choose(plan, shape);
+    let key = match version {
+        Version::Groups => version.key(plan, &["attention_dkv.wgsl"]),
+        Version::Lanes => version.key(plan, &["attend/dqkv_lane.wgsl", "attention_dkv_lane.wgsl"]),
+    };
+    plan.step(label, &key, params, &buffers, version.keys(shape), dqkv)?;
     plan.cost(shape.cost(4));
     Ok(())
 }

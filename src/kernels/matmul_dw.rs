@@ -54,9 +54,14 @@ pub fn matmul_dw<'a>(
         scale,
         first_row,
     };
-    let key = KernelKey::new(&[&["frame.wgsl", "matmul_dw.wgsl"]]);
+    // lanes of eight hand round what all of them want
+    let (kernel, rows) = match plan.gpu.profile().eights {
+        true => ("matmul_dw_lane.wgsl", 16),
+        false => ("matmul_dw.wgsl", 32),
+    };
+    let key = KernelKey::new(&[&["frame.wgsl", "backward/dw.wgsl", kernel]]);
     let buffers = [("dy", &dy.buffer), ("x", &x.buffer), ("dw", &dw.buffer)];
-    plan.step(label, &key, params, &buffers, Grid::once(n.div_ceil(32) * columns), dw)?;
+    plan.step(label, &key, params, &buffers, Grid::once(n.div_ceil(rows) * columns), dw)?;
     plan.note(format!("[{n}, {k}]"));
     plan.cost(Cost { token_bytes: (n + k) as u64 * 4, token_flops: 2 * n as u64 * k as u64, ..Cost::default() });
     Ok(())

@@ -42,6 +42,11 @@ pub fn matmul_dx<'a>(
         columns.count,
         dx.cols
     );
+    // lanes of eight hand round what all of them want
+    let (kernel, grid) = match plan.gpu.profile().eights {
+        true => ("matmul_dx_lane.wgsl", Grid::tiles(w.blocks().div_ceil(4), 16)),
+        false => ("matmul_dx.wgsl", Grid::tiles(w.blocks().div_ceil(2), 32)),
+    };
     for (i, part) in w.parts.iter().enumerate() {
         let params = MatmulDxParams {
             rows: part.rows,
@@ -55,10 +60,11 @@ pub fn matmul_dx<'a>(
             dy_step: columns.step,
             scale,
         };
-        let key = KernelKey::new(&[format_files(part.format), &["frame.wgsl", part.order.file(), "matmul_dx.wgsl"]]);
+        let shared = ["frame.wgsl", part.order.file(), "backward/dx.wgsl"];
+        let key = KernelKey::new(&[format_files(part.format), &shared, &[kernel]]);
         let mut buffers = part.buffers();
         buffers.extend([("dy", &dy.buffer), ("dx", &dx.buffer)]);
-        plan.step(label, &key, params, &buffers, Grid::tiles(w.blocks().div_ceil(2), 32), dx)?;
+        plan.step(label, &key, params, &buffers, grid, dx)?;
         plan.note(format!("[{}, {}] {}", part.rows, w.cols, part.format.name()));
         plan.cost(Cost {
             weight_bytes: part.bytes(),

@@ -61,7 +61,14 @@ pub fn forward(plan: &mut PlanBuilder, pass: &Pass, logits: Rows) -> Result<()> 
 /// The embedding and all blocks; what the head's input must still be multiplied with.
 pub fn blocks<'a>(plan: &mut PlanBuilder, pass: &Pass<'a>) -> Result<Input<'a>> {
     let a = pass.a;
-    embed(plan, "embed", &pass.w.token_embd, &a.ids, a.block.first().map_or(&a.x, |s| &s.x))?;
+    let x = a.block.first().map_or(&a.x, |s| &s.x);
+    match (&pass.w.projection, &a.donor) {
+        (Some(projection), Some(donor)) => {
+            embed(plan, "donor", &pass.w.token_embd, &a.ids, donor)?;
+            linear(plan, "embed", donor, Input::Plain, projection, None, Rows::All, Finish::Store(x))?;
+        }
+        _ => embed(plan, "embed", &pass.w.token_embd, &a.ids, x)?,
+    }
     let mut input = Input::Plain; // of the next matrix
     for b in 0..pass.w.blocks.len() {
         input = block(plan, pass, b, input)?;

@@ -97,6 +97,34 @@ impl Model {
         Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
     }
 
+    /// [`Model::load_masters`] of a new model whose embedding is a donor's, which stays as it is, through a projection that
+    /// learns, drawn from a seed. Both have one vocabulary; the new model has an output head of its own.
+    ///
+    /// # Errors
+    /// Those of [`Model::load`], of both files; [`Error::Argument`](crate::Error::Argument) if they do not go together.
+    pub fn load_warm_start(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        donor: &Gguf,
+        seed: u64,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Model> {
+        let config = Config::from_gguf(gguf)?;
+        let tensors = Tensors::find(gguf, &config)?;
+        let width = Config::from_gguf(donor)?.embedding_length;
+        let projection = crate::train::projection(config.embedding_length, width, seed);
+        let weights = Weights::warm_start(gpu, gguf, &config, tensors, donor, &projection, &mut progress)?;
+        gpu.wait()?;
+        let inner = ModelInner {
+            masters: true,
+            config,
+            weights,
+            #[cfg(not(target_arch = "wasm32"))]
+            times: LoadTimes::default(),
+        };
+        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+    }
+
     /// Whether the weights can change: [`Model::load_masters`].
     pub(crate) fn is_masters(&self) -> bool {
         self.inner.masters

@@ -17,6 +17,8 @@ use std::sync::Arc;
 /// The activations of a pass. T is the most tokens of one.
 pub struct Activations {
     pub ids: wgpu::Buffer, // [T] u32
+    /// With a projection: the donor's embeddings.
+    pub donor: Option<Tensor>, // [T, donor's C]
     pub x: Tensor,         // [T, C] the residual stream after the last block
     pub normed: Operand,   // [T, C] that stream's norm in a pass of one token
     pub squares: Squares,  // of x, in a pass of one token
@@ -157,6 +159,7 @@ impl Activations {
         }
         Ok(Activations {
             ids: gpu.buffer("ids", tokens as u64 * 4)?,
+            donor: weights.projection.as_ref().map(|p| tensor("donor", p.cols)).transpose()?,
             x,
             normed,
             squares: Squares::new(gpu, c)?,

@@ -14,8 +14,10 @@ use std::collections::HashMap;
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
 /// V vocabulary.
 pub struct Weights {
-    pub token_embd: Weight,     // [V, C]
-    pub output_norm: Vector,    // [C]
+    pub token_embd: Weight, // [V, C]; with a projection [V, donor's C]
+    /// Only while a warm-started model is trained: from a donor's embeddings to this model's channels.
+    pub projection: Option<Weight>, // [C, donor's C]
+    pub output_norm: Vector, // [C]
     pub output: Option<Weight>, // [V, C]; None: tied to token_embd
     pub blocks: Vec<BlockWeights>,
     /// Divisors of the RoPE frequencies, [D / 2] (Llama 3.1 and later).
@@ -65,6 +67,43 @@ impl Weights {
         Weights::load(Loader::new(gpu, gguf, tensors, false, progress), config)
     }
 
+    /// [`Weights::masters`] whose embedding is that of a donor, as it lies in its file, through a projection
+    /// [C, donor's C].
+    pub fn warm_start(
+        gpu: &Gpu,
+        gguf: &Gguf,
+        config: &Config,
+        tensors: Tensors,
+        donor: &Gguf,
+        projection: &[f32],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Weights> {
+        let donor_config = Config::from_gguf(donor)?;
+        if donor_config.vocab_size != config.vocab_size || !tensors.found.iter().any(|f| f.slot.name == "output.weight")
+        {
+            return Err(Error::Argument {
+                what: "donor".into(),
+                expected: format!(
+                    "a vocabulary of {} tokens, and a new model with its own output head",
+                    config.vocab_size
+                ),
+                got: format!("{} tokens", donor_config.vocab_size),
+            });
+        }
+        let mut weights = Weights::masters(gpu, gguf, config, tensors, progress)?;
+        let mut found = Tensors::find(donor, &donor_config)?.found.into_iter();
+        let found = found.find(|found| found.slot.name == "token_embd.weight");
+        let found = found.ok_or_else(|| Error::MissingTensor {
+            name: "token_embd.weight".into(),
+            hint: "the donor has no embeddings".into(),
+        })?;
+        let cols = donor_config.embedding_length;
+        let source = Source { format: found.format, rows: config.vocab_size, data: donor.data(found.info) };
+        weights.token_embd = Weight::stacked(gpu, "token_embd.weight", cols, &[source])?;
+        weights.projection = Some(Weight::master(gpu, "projection.weight", cols, projection)?);
+        Ok(weights)
+    }
+
     /// Every tensor decoded to f32, row by row ([`Weight::master`]): so that they can learn.
     pub fn masters(
         gpu: &Gpu,
@@ -96,6 +135,7 @@ impl Weights {
         let gguf = loader.gguf;
         Ok(Weights {
             token_embd,
+            projection: None,
             output_norm: loader.vector("output_norm.weight")?,
             output: untied.then(|| loader.matrix("output.weight")).transpose()?,
             blocks,
@@ -167,6 +207,10 @@ impl<'a> Loader<'a> {
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
         let data = match self.masters {
             false => Data { format: found.format, rows, bytes: self.gguf.data(found.info).into() },
+            true if self.gpu.is_outline() => {
+                let bytes = vec![0; rows as usize * cols as usize * 4]; // nobody will read them
+                Data { format: Format::F32, rows, bytes: bytes.into() }
+            }
             true => {
                 let bytes = bytemuck::cast_slice(&floats(self.gguf, &found)).to_vec();
                 Data { format: Format::F32, rows, bytes: bytes.into() }

@@ -1,6 +1,6 @@
 //! The backward pass: forward's list in reverse, one call an op. Gradients bear the name of what they belong to, with a d.
 
-use super::parameters::{Master, Parameters};
+use super::parameters::{Master, PROJECTION, Parameters};
 use super::workspace::Workspace;
 use crate::error::Result;
 use crate::kernels::add_bias_backward::add_bias_backward;
@@ -38,12 +38,21 @@ impl Backward<'_> {
     pub fn blocks(&self, plan: &mut PlanBuilder) -> Result<()> {
         let count = self.pass.w.blocks.len();
         let lowest = (0..count).find(|&b| self.learns_in(b)).unwrap_or(count);
-        let embedding = self.parameters.masters("token_embd.weight");
+        let projection = self.parameters.masters(PROJECTION);
+        let embedding = self.parameters.masters("token_embd.weight").or(projection);
         for b in (0..count).rev().filter(|&b| b >= lowest || embedding.is_some()) {
             if self.recompute {
                 block(plan, &self.pass, b, Input::Plain)?;
             }
             self.block(plan, b, b > lowest || embedding.is_some())?;
+        }
+        if let (Some(masters), Some(donor)) = (projection, &self.pass.a.donor) {
+            for master in masters {
+                let columns = Columns::all(&self.work.dx).part(master.first_row, master.w.rows);
+                let dy = Dy { tensor: &self.work.dx, columns, scale: 1.0 };
+                matmul_dw(plan, "dprojection", dy, donor, &master.gradient, 0, Gradient::Add)?;
+            }
+            return Ok(());
         }
         for master in embedding.unwrap_or_default() {
             let rows = (master.first_row, master.w.rows);

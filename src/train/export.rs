@@ -1,6 +1,6 @@
 //! What a run gives: adapters as GGUF (as llama.cpp takes them) and as PEFT's safetensors, whole models as GGUF.
 
-use super::parameters::{Of, Parameter};
+use super::parameters::{Of, PROJECTION, Parameter};
 use super::trainer::Trainer;
 use crate::error::{Error, Result};
 use crate::files::replace_with;
@@ -8,7 +8,6 @@ use crate::formats::Format;
 use crate::gguf::{Gguf, Writer};
 use crate::model::adapters::Adapter;
 use crate::model::tensors::{Role, slots};
-use crate::model::{Architecture, Config};
 use pollster::block_on;
 use std::collections::HashMap;
 use std::path::Path;
@@ -79,12 +78,16 @@ impl Trainer {
     }
 
     /// Writes the whole model: `base`, the file that it was loaded from, with what was learned. Adapters are merged:
-    /// W + scale B A. Matrices are written in `format`, or each in the base's own; everything else as it is there.
+    /// W + scale B A; so is the projection of a warm start with the embeddings of its `donor`. Matrices are written in `format`, or each in the base's own; everything else as it is there.
     ///
     /// # Errors
     /// [`Error::Tensor`] for rows that are no whole blocks of the format, [`Error::InFile`] where the file cannot be written.
-    pub fn export_model(&self, base: &Gguf, path: &Path, format: Option<Format>) -> Result<()> {
-        let values = self.values()?;
+    pub fn export_model(&self, base: &Gguf, donor: Option<&Gguf>, path: &Path, format: Option<Format>) -> Result<()> {
+        let mut values = self.values()?;
+        let embeddings = match (donor, values.remove(PROJECTION)) {
+            (Some(donor), Some((_, projection))) => Some(projected(donor, &projection)?),
+            _ => None,
+        };
         let config = self.model().config();
         let adapters: HashMap<String, &Adapter> = match self.model().adapters() {
             None => HashMap::new(),
@@ -105,7 +108,9 @@ impl Trainer {
         let mut formats = HashMap::new();
         for info in base.tensors() {
             let matrix = roles.get(&info.name) == Some(&Role::Matrix);
-            let learned = values.contains_key(info.name.as_str()) || adapters.contains_key(&info.name);
+            let learned = values.contains_key(info.name.as_str())
+                || adapters.contains_key(&info.name)
+                || embeddings.is_some() && info.name == "token_embd.weight";
             let own = Format::from_type(info.kind);
             let chosen = match (matrix, format) {
                 (true, Some(format)) => Some(format),
@@ -127,9 +132,10 @@ impl Trainer {
             writer.write_with(out, |name, out| {
                 let Some(info) = base.tensor(name) else { return Ok(()) };
                 let Some(format) = formats.get(name) else { return out.write_all(base.data(info)) };
-                let mut floats = match values.get(name) {
-                    Some((_, values)) => values.clone(),
-                    None => base.floats(info).map_err(std::io::Error::other)?,
+                let mut floats = match (values.get(name), &embeddings) {
+                    (Some((_, values)), _) => values.clone(),
+                    (None, Some(embeddings)) if name == "token_embd.weight" => embeddings.clone(),
+                    _ => base.floats(info).map_err(std::io::Error::other)?,
                 };
                 if let Some(adapter) = adapters.get(name) {
                     let half = |w: &str| values[w].1.as_slice();
@@ -141,6 +147,16 @@ impl Trainer {
             })
         })
     }
+}
+
+/// A donor's embeddings [V, donor's C] through a projection [C, donor's C]: [V, C]; sums in f64.
+fn projected(donor: &Gguf, projection: &[f32]) -> Result<Vec<f32>> {
+    let name = "token_embd.weight";
+    let hint = "the donor has no embeddings".to_string();
+    let info = donor.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.into(), hint })?;
+    let (floats, width) = (donor.floats(info)?, info.shape[0] as usize);
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| *a as f64 * *b as f64).sum::<f64>() as f32;
+    Ok(floats.chunks_exact(width).flat_map(|row| projection.chunks_exact(width).map(|p| dot(row, p))).collect())
 }
 
 /// w [N, K] += scale b [N, rank] a [rank, K]; sums in f64.
@@ -159,7 +175,7 @@ fn merge(w: &mut [f32], a: &[f32], b: &[f32], adapter: &Adapter) {
 #[cfg(feature = "peft")]
 mod peft {
     use super::*;
-    use crate::model::Target;
+    use crate::model::{Architecture, Config, Target};
     use safetensors::tensor::{Dtype, TensorView};
 
     pub fn module(target: Target) -> &'static str {

@@ -37,4 +37,5 @@ pub use parameters::{Of, Parameter, Parameters};
 pub use plot::loss_svg;
 pub use schedule::{Decline, Schedule};
 pub use scratch::NewModel;
+pub(crate) use scratch::projection;
 pub use trainer::{Loss, Trainer};

@@ -10,6 +10,9 @@ use crate::tensor::{Element, Tensor};
 use crate::weight::{Vector, Weight};
 use std::collections::HashMap;
 
+/// The projection of a warm start.
+pub(super) const PROJECTION: &str = "projection.weight";
+
 /// A buffer of the model that learns, and what belongs to it: all of one shape [rows, cols].
 pub struct Master {
     pub w: Tensor,
@@ -60,7 +63,11 @@ impl Parameters {
         let (gpu, config, w) = (model.gpu(), model.config(), model.weights());
         let mut all = Parameters { moments, ..Parameters::default() };
         let (c, d, v) = (config.embedding_length, config.head_size, config.vocab_size);
-        all.matrix(gpu, "token_embd.weight", &w.token_embd, &[("token_embd.weight".into(), v)], chosen)?;
+        match &w.projection {
+            // the donor's embeddings stay as they are
+            Some(projection) => all.matrix(gpu, PROJECTION, projection, &[(PROJECTION.into(), c)], &|_| true)?,
+            None => all.matrix(gpu, "token_embd.weight", &w.token_embd, &[("token_embd.weight".into(), v)], chosen)?,
+        }
         for (b, block) in w.blocks.iter().enumerate() {
             let (q, kv, f) = (config.q_length(b), config.kv_length(b), config.feed_forward[b]);
             let name = |what: &str| format!("blk.{b}.{what}");

@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
             self.row.extend(tokens);
             self.pack();
         } else {
-            self.add(&tokens, &[0..tokens.len()]);
+            self.add(&tokens, std::slice::from_ref(&(0..tokens.len())));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         let encoded = self.tokenizer.encode_cut(text.as_bytes(), &Encode::default(), &[prompt.len()]);
         let (mut tokens, marks) = encoded.map_err(|e| self.refused("the tokenizer", e))?;
         self.end(&mut tokens);
-        self.add(&tokens, &[marks[0]..tokens.len()]);
+        self.add(&tokens, std::slice::from_ref(&(marks[0]..tokens.len())));
         Ok(())
     }
 

@@ -95,6 +95,13 @@ impl NewModel {
     }
 }
 
+/// A projection [C, donor's C] from a seed: normal, of a deviation that keeps lengths.
+pub(crate) fn projection(channels: u32, donor: u32, seed: u64) -> Vec<f32> {
+    let mut random = Normal { random: Pcg64::seed_from_u64(seed ^ 0x70726f6a), spare: None };
+    let deviation = 1.0 / (donor as f64).sqrt();
+    (0..channels * donor).map(|_| (random.next() * deviation) as f32).collect()
+}
+
 /// Normal numbers by Box and Muller's method.
 struct Normal {
     random: Pcg64,

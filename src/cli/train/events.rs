@@ -44,10 +44,13 @@ impl Events {
     }
 }
 
-/// The losses that earlier parts of the run told, up to a step: (of training, of validation), each (step, loss).
-pub fn losses(path: &Path, before: u64) -> (Vec<(u64, f64)>, Vec<(u64, f64)>) {
+/// (step, loss) in order.
+pub type Curve = Vec<(u64, f64)>;
+
+/// The losses that earlier parts of the run told, up to a step: (of training, of validation).
+pub fn losses(path: &Path, before: u64) -> (Curve, Curve) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let (mut training, mut validation) = (Vec::new(), Vec::new());
+    let (mut training, mut validation) = (Curve::new(), Curve::new());
     for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let point = (event["step"].as_u64(), event["loss"].as_f64());
         let (Some(step), Some(loss)) = point else { continue };

@@ -18,11 +18,13 @@ pub enum Train {
     Full(WithModel<Full>),
     /// Train a new model from random weights
     Scratch(Begin<Scratch>),
+    /// Train a new model whose embeddings are another model's, through a projection that learns
+    WarmStart(WithModel<Scratch>),
 }
 
 #[derive(Args)]
 pub struct WithModel<S: Args> {
-    /// A GGUF file; without it, the model that is built in
+    /// A GGUF file (for a warm start, of the donor); without it, the model that is built in
     model: Option<PathBuf>,
     #[command(flatten)]
     begin: Begin<S>,
@@ -70,6 +72,12 @@ impl Train {
             }
             Train::Full(WithModel { model, begin }) => {
                 let own = Settings { model, full: Some(begin.own), ..Settings::of(Recipe::Full, begin.run) };
+                run::run(own.over(begin.config.as_deref())?, begin.how)
+            }
+            Train::WarmStart(WithModel { model, mut begin }) => {
+                // the projection takes the embedding's place, so the output head cannot be the embedding
+                begin.own.untied = Some(true);
+                let own = Settings { model, scratch: Some(begin.own), ..Settings::of(Recipe::WarmStart, begin.run) };
                 run::run(own.over(begin.config.as_deref())?, begin.how)
             }
             Train::Scratch(begin) => {

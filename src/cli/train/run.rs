@@ -1,7 +1,7 @@
 //! A training run, from its settings to what it leaves in its folder: `config.toml`, `events.jsonl`, `checkpoint.gguf`,
 //! `loss.svg`, and the adapters or the model.
 
-use super::events::{Events, losses};
+use super::events::{Curve, Events, losses};
 use super::settings::{Recipe, Settings, context_for, format};
 use super::{How, context};
 use crate::cli::open::ModelFile;
@@ -28,8 +28,7 @@ const SAMPLE: usize = 48;
 struct Work {
     settings: Settings,
     folder: PathBuf,
-    /// What was loaded, or drawn from the seed.
-    base: Gguf,
+    source: Source,
     tokenizer: Tokenizer,
     trainer: Trainer,
     training: Batches,
@@ -37,8 +36,17 @@ struct Work {
     steps: u64,
     accum: u64,
     events: Events,
-    losses: (Vec<(u64, f64)>, Vec<(u64, f64)>),
+    /// Of training and of validation.
+    losses: (Curve, Curve),
     skipped: u64,
+}
+
+/// What a run begins with.
+struct Source {
+    /// What was loaded, or drawn from the seed.
+    base: Gguf,
+    /// Of a warm start: whose embeddings it takes.
+    donor: Option<Gguf>,
 }
 
 pub fn run(settings: Settings, how: How) -> Result<(), Failure> {
@@ -90,11 +98,10 @@ fn folder(settings: &Settings, how: &How) -> Result<PathBuf, Failure> {
 fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let before: toml::Table =
+    let mut before: toml::Table =
         toml::from_str(&text).map_err(|error| context(format!("cannot read {}", path.display()), error))?;
-    let mut now = toml::Table::try_from(settings)?;
+    let mut now: toml::Table = toml::from_str(&toml::to_string(settings)?)?; // as it would be read
     // how often it saves and looks changes nothing of what is learned
-    let mut before = before;
     for table in [&mut before, &mut now] {
         if let Some(toml::Value::Table(run)) = table.get_mut("run") {
             ["save-every", "val-every", "sample"].iter().for_each(|key| drop(run.remove(*key)));
@@ -103,11 +110,7 @@ fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     if before == now {
         return Ok(());
     }
-    let differs = |table: &toml::Table| {
-        let lines: Vec<String> = table.to_string().lines().map(str::to_string).collect();
-        lines
-    };
-    let (was, is) = (differs(&before), differs(&now));
+    let [was, is] = [before, now].map(|table| table.to_string().lines().map(str::to_string).collect::<Vec<_>>());
     let only = |a: &[String], b: &[String]| {
         let lines: Vec<&str> = a.iter().filter(|line| !b.contains(line)).map(String::as_str).collect();
         if lines.is_empty() { "nothing".to_string() } else { lines.join(", ") }
@@ -132,14 +135,18 @@ impl Work {
         };
         let tokenizer = file.tokenizer()?;
         let seed = run.seed.unwrap_or(0);
-        let base = match (&settings.recipe, &settings.scratch) {
-            (Recipe::Scratch, Some(scratch)) => scratch.model(run.ctx.unwrap_or(512))?.gguf(&file.gguf, seed)?,
-            _ => file.gguf,
+        let (base, donor) = match (&settings.recipe, &settings.scratch) {
+            (Recipe::Scratch | Recipe::WarmStart, Some(scratch)) => {
+                let new = scratch.model(run.ctx.unwrap_or(512))?.gguf(&file.gguf, seed)?;
+                (new, (settings.recipe == Recipe::WarmStart).then_some(file.gguf))
+            }
+            _ => (file.gguf, None),
         };
-        let config = peregrine::Config::from_gguf(&base)?;
+        let source = Source { base, donor };
+        let config = peregrine::Config::from_gguf(&source.base)?;
         let ctx = context_for(run, &config);
 
-        let template = ChatTemplate::from_gguf(&base, None).ok();
+        let template = ChatTemplate::from_gguf(&source.base, None).ok();
         let data = DataOptions { context: ctx, pack: !run.no_pack.unwrap_or(false), ..DataOptions::default() };
         let read = |path: &Path| read_data(path, &data, &tokenizer, template.as_ref());
         let Some(path) = &run.data else { unreachable!("checked before") };
@@ -170,9 +177,8 @@ impl Work {
             seed,
         };
         let gpu = block_on(Gpu::with(&gpu))?;
-        tell_memory(&gpu, &base, &settings, &options)?;
-        let trainer = trainer(&gpu, &base, &settings, options, true)
-            .map_err(|error| context("there is no room: try --recompute, a smaller --batch or --ctx", error))?;
+        tell_memory(&gpu, &source, &settings, &options)?;
+        let trainer = trainer(&gpu, &source, &settings, options, true).map_err(no_room)?;
 
         std::fs::create_dir_all(&folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
         let path = folder.join("config.toml");
@@ -181,12 +187,12 @@ impl Work {
             std::fs::write(&path, text).map_err(|source| Error::Io { path, source })?;
         }
         let events = Events::open(&folder.join("events.jsonl"))?;
-        let losses = (Vec::new(), Vec::new());
+        let losses = (Curve::new(), Curve::new());
         let skipped = 0;
         let mut work = Work {
             settings,
             folder,
-            base,
+            source,
             tokenizer,
             trainer,
             training,
@@ -253,10 +259,10 @@ impl Work {
                 return Err(Error::Unsupported { what, hint }.into());
             }
             let done = step + 1;
-            if done % look_every == 0 && done < self.steps {
+            if done.is_multiple_of(look_every) && done < self.steps {
                 bar.suspend(|| self.look())?;
             }
-            if done % save_every == 0 && done < self.steps && in_a_row == 0 {
+            if done.is_multiple_of(save_every) && done < self.steps && in_a_row == 0 {
                 self.save()?;
             }
         }
@@ -333,7 +339,8 @@ impl Work {
         let settings = &self.settings;
         let mut model = |name: &str, flag: &str, format_name: &str| {
             let path = self.folder.join(name);
-            self.trainer.export_model(&self.base, &path, format(flag, format_name)?)?;
+            let Source { base, donor } = &self.source;
+            self.trainer.export_model(base, donor.as_ref(), &path, format(flag, format_name)?)?;
             written.push(path);
             Ok::<(), Failure>(())
         };
@@ -360,7 +367,13 @@ impl Work {
     }
 }
 
-fn trainer(gpu: &Gpu, base: &Gguf, settings: &Settings, options: TrainOptions, bar: bool) -> Result<Trainer, Failure> {
+fn trainer(
+    gpu: &Gpu,
+    Source { base, donor }: &Source,
+    settings: &Settings,
+    options: TrainOptions,
+    bar: bool,
+) -> Result<Trainer, Failure> {
     let bar = if bar { output::byte_bar("loading") } else { ProgressBar::hidden() };
     let progress = |done, total| {
         bar.set_length(total);
@@ -372,13 +385,26 @@ fn trainer(gpu: &Gpu, base: &Gguf, settings: &Settings, options: TrainOptions, b
             Trainer::lora(&model, &lora.options()?, options)?
         }
         (_, full) => {
-            let model = Model::load_masters(gpu, base, progress)?;
+            let model = match donor {
+                Some(donor) => Model::load_warm_start(gpu, base, donor, options.seed, progress)?,
+                None => Model::load_masters(gpu, base, progress)?,
+            };
             let chosen = |name: &str| full.as_ref().is_none_or(|full| full.chooses(name));
             Trainer::full(&model, chosen, options)?
         }
     };
     bar.finish_and_clear();
     Ok(trainer)
+}
+
+/// What to do where the device has no room.
+fn no_room(failure: Failure) -> Failure {
+    match failure.downcast_ref() {
+        Some(Error::Limit { .. } | Error::Gpu { .. }) => {
+            context("there is no room: try --recompute, a smaller --batch or --ctx", failure)
+        }
+        _ => failure,
+    }
 }
 
 fn tell_data(path: &Path, report: &Report) {
@@ -399,10 +425,9 @@ fn tell_data(path: &Path, report: &Report) {
 }
 
 /// Says what the run will take before it takes it, and warns where it is more than there is.
-fn tell_memory(gpu: &Gpu, base: &Gguf, settings: &Settings, options: &TrainOptions) -> Result<(), Failure> {
+fn tell_memory(gpu: &Gpu, source: &Source, settings: &Settings, options: &TrainOptions) -> Result<(), Failure> {
     let outline = gpu.outline();
-    let planned = trainer(&outline, base, settings, options.clone(), false)
-        .map_err(|error| context("there is no room: try --recompute, a smaller --batch or --ctx", error))?;
+    let planned = trainer(&outline, source, settings, options.clone(), false).map_err(no_room)?;
     let (all, learning) = (outline.asked(), planned.parameters().count() * 4);
     let state = learning * (1 + options.optimizer.moments() as u64);
     let model = planned.model().weights().bytes();

@@ -32,6 +32,7 @@ pub enum Recipe {
     Lora,
     Full,
     Scratch,
+    WarmStart,
 }
 
 impl Recipe {
@@ -40,6 +41,7 @@ impl Recipe {
             Recipe::Lora => "lora",
             Recipe::Full => "full",
             Recipe::Scratch => "scratch",
+            Recipe::WarmStart => "warm-start",
         }
     }
 }
@@ -278,6 +280,14 @@ impl Settings {
         if let Some((what, _)) = counts.into_iter().find(|(_, value)| *value == Some(0)) {
             return Err(bad(what, "1 or more", 0));
         }
+        let formats = [
+            ("--merge", self.lora.as_ref().and_then(|lora| lora.merge.as_ref())),
+            ("--format", self.full.as_ref().and_then(|full| full.format.as_ref())),
+            ("--format", self.scratch.as_ref().and_then(|scratch| scratch.format.as_ref())),
+        ];
+        for (flag, name) in formats {
+            name.map_or(Ok(None), |name| format(flag, name))?;
+        }
         if run.data.is_none() {
             return Err(bad("--data", "a file to learn from", "none"));
         }
@@ -289,7 +299,7 @@ impl Settings {
         let usual = match self.recipe {
             Recipe::Lora => 2e-4,
             Recipe::Full => 2e-5,
-            Recipe::Scratch => 1e-3,
+            Recipe::Scratch | Recipe::WarmStart => 1e-3,
         };
         Schedule {
             rate: self.run.lr.unwrap_or(usual),
@@ -339,7 +349,7 @@ impl Lora {
             Some(names) if names.iter().any(|name| name == "all") => Target::ALL.to_vec(),
             Some(names) => {
                 let target = |name: &String| {
-                    let known = "of q, k, v, o, gate, up, down, or all";
+                    let known = "some of q, k, v, o, gate, up, down, or all";
                     Target::from_name(name.trim()).ok_or_else(|| bad("--target", known, format!("{name:?}")))
                 };
                 names.iter().map(target).collect::<Result<_, _>>()?
