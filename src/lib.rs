@@ -74,6 +74,7 @@ pub mod sampling;
 pub mod sequences;
 pub mod session;
 pub mod shaders;
+pub mod taps;
 pub mod tensor;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod tune;
@@ -98,4 +99,5 @@ pub use pollster::block_on;
 pub use sampling::{Sampler, Sampling};
 pub use sequences::SequenceLogits;
 pub use session::{Session, SessionOptions};
+pub use taps::{Activation, Statistics, Tapped, linear_cka};
 pub use wgpu;

@@ -10,6 +10,7 @@ use crate::model::forward::{Keys, Pass, blocks};
 use crate::model::state::{Activations, BlockActivations, Dropout, Operand, SequenceActivations, Sequences};
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder};
+use crate::taps::{Readout, Tap, Tapped, Taps, extend};
 use crate::tensor::Tensor;
 
 /// Tokens of one pass at most: a dimension of workgroups.
@@ -49,6 +50,7 @@ impl SequenceMode {
         kept: Kept,
         dropout: f32,
         logits: Tensor,
+        taps: &Taps,
     ) -> Result<SequenceMode> {
         if tokens == 0 || tokens > MOST_TOKENS || context == 0 {
             let (expected, got) = (format!("1 to {MOST_TOKENS}"), format!("{tokens}, in sequences of {context}"));
@@ -60,13 +62,15 @@ impl SequenceMode {
             return Err(Error::Unsupported { what, hint: "Attention here takes multiples of 4 up to 256".into() });
         }
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
+        let mut activations = activations(model, tokens, kept == Kept::All, dropout, logits)?;
+        activations.tap(gpu, taps)?;
         Ok(SequenceMode {
             angles: Angles::upload(gpu, &rope, context)?,
             sequences: Sequences {
                 positions: gpu.buffer("positions", tokens as u64 * 4)?,
                 bounds: gpu.buffer("bounds", tokens as u64 * 8)?,
             },
-            activations: activations(model, tokens, kept == Kept::All, dropout, logits)?,
+            activations,
             model: model.clone(),
             context,
             tokens,
@@ -141,6 +145,10 @@ pub struct SequenceLogits {
     /// A chunk of tokens' last states, and the plan from there to their logits.
     chosen: Tensor, // [LOGITS_CHUNK, C]
     head: Plan,
+    taps: Taps,
+    /// Of the pass, and of a chunk's logits.
+    readout: Option<Readout>,
+    logits_readout: Option<Readout>,
 }
 
 impl Model {
@@ -150,9 +158,15 @@ impl Model {
     /// [`Error::Argument`] without tokens or with too many, [`Error::Unsupported`] for heads that are no multiple of 4
     /// up to 256, [`Error::Limit`] where the device has no room.
     pub fn sequences(&self, context: u32, tokens: u32) -> Result<SequenceLogits> {
-        let (gpu, config, w) = (self.gpu(), self.config(), self.weights());
+        SequenceLogits::new(self, context, tokens, Taps::default())
+    }
+}
+
+impl SequenceLogits {
+    fn new(model: &Model, context: u32, tokens: u32, taps: Taps) -> Result<SequenceLogits> {
+        let (gpu, config, w) = (model.gpu(), model.config(), model.weights());
         let logits = Tensor::new(gpu, "logits", LOGITS_CHUNK, config.vocab_size)?;
-        let mode = SequenceMode::new(self, context, tokens, Kept::Inputs, 0.0, logits)?;
+        let mode = SequenceMode::new(model, context, tokens, Kept::Inputs, 0.0, logits, &taps)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = true;
         mode.forward(&mut plan)?;
@@ -163,13 +177,37 @@ impl Model {
         let finish = Finish::Store(&mode.activations.logits);
         linear(&mut head, "logits", &chosen, Input::Plain, w.head(), None, Rows::All, finish)?;
         let head = head.finish("logits")?;
-        Ok(SequenceLogits { mode, plan, chosen, head })
+        let (logits, blocks): (Vec<Tap>, Vec<Tap>) = taps.list().iter().partition(|tap| **tap == Tap::Logits);
+        let readout = Readout::new(gpu, &blocks, &mode.activations, tokens)?;
+        let logits_readout = Readout::new(gpu, &logits, &mode.activations, LOGITS_CHUNK)?;
+        Ok(SequenceLogits { mode, plan, chosen, head, taps, readout, logits_readout })
     }
-}
 
-impl SequenceLogits {
+    /// Reads the activations that match the pattern out of every later run, beside those tapped before; see
+    /// [`Taps::add`]. The plan is built anew.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a pattern that nothing matches, [`Error::Limit`] where the device has no room.
+    pub fn tap(&mut self, pattern: &str) -> Result<()> {
+        let mut taps = self.taps.clone();
+        taps.add(self.mode.model.config(), pattern)?;
+        *self = SequenceLogits::new(&self.mode.model, self.mode.context, self.mode.tokens, taps)?;
+        Ok(())
+    }
+
+    /// What is tapped.
+    pub fn taps(&self) -> &Taps {
+        &self.taps
+    }
+
+    /// The plan of a pass, up to every token's last state.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Runs the sequences and gives the logits [V] of chosen tokens, counted over all sequences; None: of all.
-    /// `each(token, logits)` is called in the order of `tokens`.
+    /// `each(token, logits)` is called in the order of `tokens`. The result is what the taps gave, in the order of a pass:
+    /// [T, C] of all tokens, and the logits of the chosen ones.
     ///
     /// # Errors
     /// [`Error::Argument`] for sequences that do not fit, are empty or hold unknown ids, or a token that is not there.
@@ -178,7 +216,7 @@ impl SequenceLogits {
         sequences: &[&[u32]],
         tokens: Option<&[u32]>,
         mut each: impl FnMut(u32, &[f32]),
-    ) -> Result<()> {
+    ) -> Result<Vec<Tapped>> {
         let (gpu, a) = (self.mode.model.gpu(), &self.mode.activations);
         let count = self.mode.send(sequences)?;
         let all: Vec<u32> = (0..count).collect();
@@ -188,6 +226,10 @@ impl SequenceLogits {
             return Err(Error::Argument { what, expected, got: token.to_string() });
         }
         run(gpu, &self.plan, count);
+        let mut tapped = match &self.readout {
+            Some(readout) => readout.read(gpu, count, true).await?,
+            None => Vec::new(),
+        };
         let stride = a.last.stride() as u64 * 4;
         for chunk in tokens.chunks(LOGITS_CHUNK as usize) {
             let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -201,8 +243,12 @@ impl SequenceLogits {
             for (&token, row) in chunk.iter().zip(logits.chunks(a.logits.cols as usize)) {
                 each(token, row);
             }
+            if let Some(readout) = &self.logits_readout {
+                extend(&mut tapped, readout.read(gpu, chunk.len() as u32, true).await?);
+            }
         }
-        gpu.check()
+        gpu.check()?;
+        Ok(tapped)
     }
 }
 
@@ -243,11 +289,13 @@ fn activations(model: &Model, tokens: u32, kept: bool, dropout: f32, logits: Ten
                     },
                     q: tensor("turned", q + 2 * kv)?,
                     attn: operand("attn", q)?,
+                    attn_out: None,
                     mid: tensor("mid", c)?,
                     ffn_norm: operand("ffn_norm", c)?,
                     gate_up: tensor("gate_up", 2 * f)?,
                     keeps_gate_up: true,
                     swiglu: operand("swiglu", f)?,
+                    ffn_out: None,
                     out: out.clone(),
                     splits: None,
                     sequence: Some(SequenceActivations {
@@ -268,6 +316,7 @@ fn activations(model: &Model, tokens: u32, kept: bool, dropout: f32, logits: Ten
         x,
         normed: operand("normed", c)?,
         squares: Squares::new(gpu, c)?,
+        single: false,
         block,
         last: tensor("last", c)?,
         logits,

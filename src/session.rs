@@ -14,6 +14,7 @@ use crate::model::forward::{Keys, Pass, forward};
 use crate::model::state::{Activations, kv_caches};
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder, Step};
+use crate::taps::{Readout, Tapped, Taps, extend};
 use crate::tensor::Tensor;
 use chain::Chain;
 
@@ -57,12 +58,17 @@ pub struct Session {
     last: Option<Last>,
     /// Passes of a chain over positions behind the last: where they are, `decode` holds other logits.
     ahead: u32,
+    taps: Taps,
+    /// What they gave for the tokens appended last.
+    tapped: Vec<Tapped>,
 }
 
 /// A plan and the activations it works on.
 struct Stage {
     plan: Plan,
     activations: Activations,
+    /// With taps.
+    readout: Option<Readout>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +106,7 @@ impl Session {
         let vocab = config.vocab_size;
         let stage = |name, tokens| {
             let logits = Tensor::new(gpu, "logits", 1, vocab)?;
-            Stage::new(model, &angles, &caches, context, name, tokens, logits, exact)
+            Stage::new(model, &angles, &caches, context, name, tokens, logits, exact, &Taps::default())
         };
         let decode = stage("decode", 1)?;
         let prefill = stage("prefill", chunk)?;
@@ -126,6 +132,8 @@ impl Session {
             logits_staging,
             last: None,
             ahead: 0,
+            taps: Taps::default(),
+            tapped: Vec::new(),
         })
     }
 
@@ -163,6 +171,46 @@ impl Session {
         &self.chain.decode
     }
 
+    /// Reads the activations that match the pattern out of every later append ("blk.*.resid_post", "logits"; see
+    /// [`Taps::add`]), beside those tapped before. The plans are built anew; the tokens so far stay.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a pattern that nothing matches, [`Error::Limit`] where the device has no room.
+    pub fn tap(&mut self, pattern: &str) -> Result<()> {
+        let mut taps = self.taps.clone();
+        taps.add(self.model.config(), pattern)?;
+        self.rebuild(taps)
+    }
+
+    /// Takes all taps off: the plans are again what they were before the first.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn untap(&mut self) -> Result<()> {
+        self.rebuild(Taps::default())
+    }
+
+    /// What the taps gave for the tokens of the last [`Session::append`] or [`Session::append_all`], in the order of a
+    /// pass: [T, C], of the logits [1, V] (the last token's) after the one, [T, V] after the other. Empty without taps,
+    /// and after anything else that runs tokens: a generation is not read.
+    pub fn tapped(&self) -> &[Tapped] {
+        &self.tapped
+    }
+
+    /// Builds the plans with other taps, over the same caches and into the same logits.
+    fn rebuild(&mut self, taps: Taps) -> Result<()> {
+        let stage = |name, old: &Stage| {
+            let (tokens, logits) = (old.plan.max_tokens, old.activations.logits.clone());
+            let (model, angles, caches) = (&self.model, &self.angles, &self.caches);
+            Stage::new(model, angles, caches, self.context, name, tokens, logits, self.exact, &taps)
+        };
+        let (decode, prefill) = (stage("decode", &self.decode)?, stage("prefill", &self.prefill)?);
+        self.chain = Chain::new(&self.model, self.context, &decode, &prefill)?;
+        (self.decode, self.prefill, self.few, self.all) = (decode, prefill, Vec::new(), None);
+        (self.taps, self.tapped) = (taps, Vec::new());
+        Ok(())
+    }
+
     /// Forgets all tokens from `position` on; later tokens overwrite them.
     pub fn truncate(&mut self, position: u32) {
         if position < self.position() {
@@ -180,7 +228,7 @@ impl Session {
         &tokens[keep..]
     }
 
-    /// Runs tokens through the model, after those before. The work is submitted, not awaited.
+    /// Runs tokens through the model, after those before. The work is submitted, not awaited, unless there are taps.
     ///
     /// # Errors
     /// [`Error::Argument`] without tokens or for an id outside the vocabulary, [`Error::ContextFull`] if they do not
@@ -189,6 +237,8 @@ impl Session {
         self.check(tokens)?;
         let chunk = self.prefill.plan.max_tokens as usize;
         self.prepare(tokens.len() % chunk)?;
+        self.tapped.clear();
+        let end = self.position() + tokens.len() as u32;
         for tokens in tokens.chunks(chunk) {
             let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
             let few = self.few.iter().find(|few| few.plan.max_tokens >= frame.tokens);
@@ -197,6 +247,8 @@ impl Session {
                 _ => (few.unwrap_or(&self.prefill), Last::Prefill),
             };
             stage.submit(&self.model, tokens, frame);
+            let logits = frame.position + frame.tokens == end; // of the last token alone
+            extend(&mut self.tapped, stage.read(&self.model, frame.tokens, logits).await?);
             self.ran(tokens, last);
         }
         self.model.gpu().check()
@@ -211,7 +263,8 @@ impl Session {
         if !self.few.iter().any(|few| few.plan.max_tokens == width) {
             let logits = self.prefill.activations.logits.clone(); // so whoever chooses a token finds them in one place
             let (model, angles, caches) = (&self.model, &self.angles, &self.caches);
-            self.few.push(Stage::new(model, angles, caches, self.context, "few", width, logits, self.exact)?);
+            let stage = Stage::new(model, angles, caches, self.context, "few", width, logits, self.exact, &self.taps)?;
+            self.few.push(stage);
             self.few.sort_by_key(|few| few.plan.max_tokens);
         }
         Ok(())
@@ -249,9 +302,11 @@ impl Session {
                 chunk,
                 logits,
                 self.exact,
+                &self.taps,
             )?);
         }
         let Some(stage) = &self.all else { return Ok(()) };
+        self.tapped.clear();
         for tokens in tokens.chunks(stage.plan.max_tokens as usize) {
             let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
             stage.submit(&self.model, tokens, frame);
@@ -259,6 +314,7 @@ impl Session {
             for (i, row) in logits.chunks(self.model.config().vocab_size as usize).enumerate() {
                 each(frame.position + i as u32, row);
             }
+            extend(&mut self.tapped, stage.read(&self.model, frame.tokens, true).await?);
             self.tokens.extend_from_slice(tokens);
         }
         self.last = None;
@@ -276,6 +332,7 @@ impl Session {
         self.model.gpu().queue().write_buffer(&stage.activations.ids, 0, bytemuck::cast_slice(tokens));
         let frame = Frame { position: self.position(), tokens: tokens.len() as u32 };
         stage.plan.capture(frame, each).await?;
+        self.tapped.clear();
         self.ran(tokens, if tokens.len() == 1 { Last::Decode } else { Last::Prefill });
         Ok(())
     }
@@ -332,19 +389,31 @@ impl Stage {
         tokens: u32,
         logits: Tensor,
         exact: bool,
+        taps: &Taps,
     ) -> Result<Stage> {
         let gpu = model.gpu();
         let adapters = model.adapters();
-        // bytes gain nothing where weights are used often, and adapters want floats
-        let int8 = gpu.profile().int8 && !exact && tokens == 1 && adapters.is_none();
+        // bytes gain nothing where weights are used often; adapters want floats, taps read floats
+        let floats = adapters.is_some() || taps.reach_blocks();
+        let int8 = gpu.profile().int8 && !exact && tokens == 1 && !floats;
         let rows = if tokens > 1 && logits.rows == tokens { Rows::All } else { Rows::Last };
         let (config, w) = (model.config(), model.weights());
-        let activations = Activations::new(gpu, config, w, adapters, tokens, context, logits, int8)?;
+        let mut activations = Activations::new(gpu, config, w, adapters, tokens, context, logits, int8)?;
+        activations.tap(gpu, taps)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = exact;
         let pass = Pass { config, w, adapters, angles, keys: Keys::Cached(caches), a: &activations };
         forward(&mut plan, &pass, rows)?;
-        Ok(Stage { plan: plan.finish(name)?, activations })
+        let readout = Readout::new(gpu, taps.list(), &activations, tokens)?;
+        Ok(Stage { plan: plan.finish(name)?, activations, readout })
+    }
+
+    /// What the taps hold after a pass; nothing without taps.
+    async fn read(&self, model: &Model, tokens: u32, logits: bool) -> Result<Vec<Tapped>> {
+        match &self.readout {
+            Some(readout) => readout.read(model.gpu(), tokens, logits).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     fn submit(&self, model: &Model, tokens: &[u32], frame: Frame) {

@@ -5,6 +5,7 @@ use crate::formats::Format;
 /// (path, text)
 pub const FILES: &[(&str, &str)] = &[
     ("adamw.wgsl", include_str!("../shaders/adamw.wgsl")),
+    ("add.wgsl", include_str!("../shaders/add.wgsl")),
     ("add_bias_backward.wgsl", include_str!("../shaders/add_bias_backward.wgsl")),
     ("attend/direct.wgsl", include_str!("../shaders/attend/direct.wgsl")),
     ("attend/dqkv_lane.wgsl", include_str!("../shaders/attend/dqkv_lane.wgsl")),
@@ -112,6 +113,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("softmax.wgsl", include_str!("../shaders/softmax.wgsl")),
     ("source/joined.wgsl", include_str!("../shaders/source/joined.wgsl")),
     ("source/plain.wgsl", include_str!("../shaders/source/plain.wgsl")),
+    ("statistics.wgsl", include_str!("../shaders/statistics.wgsl")),
     ("stream.wgsl", include_str!("../shaders/stream.wgsl")),
     ("sum_of_squares.wgsl", include_str!("../shaders/sum_of_squares.wgsl")),
     ("swiglu.wgsl", include_str!("../shaders/swiglu.wgsl")),

@@ -164,6 +164,20 @@ fn bad_usage_and_failures() {
         (vec!["generate", &tales, "-p", "a", "--ctx", "-1"], 2, vec!["--ctx", "-1 is not in 0.."]),
         (vec!["chat", &tales, "-n", "-1"], 2, vec!["--tokens", "-1 is not in 0.."]),
         (vec!["logits", &tales, "-p", "a", "--top", "0"], 2, vec!["--top", "0 is not in 1.."]),
+        (vec!["trace", &tales, "-p", "a", "--taps", "blk.6.*"], 2, vec!["\"blk.6.*\"", "N from 0 to 5", "resid_post"]),
+        (vec!["trace", &tales, "-p", "a", "--cka", "logits", "x"], 2, vec!["--cka", "\"logits\"", "blk.0.resid_post"]),
+        (vec!["trace", &tales, "-p", "a"], 0, vec![]),
+        (vec!["trace", &tales], 2, vec!["prompt"]),
+        (vec!["trace", &tales, "-p", "a", "--mode", "both"], 2, vec!["both", "prefill, decode, sequence"]),
+        (vec!["trace", &tales, "-p", "a", "--with", "/no.safetensors"], 1, vec!["/no.safetensors", "No such file"]),
+        (vec!["trace", &tales, "-p", "a", "--with", &tales], 1, vec!["tales-2m", "no file that --out wrote"]),
+        (vec!["trace", &tales, "-p", "a", "--out", &tales], 2, vec!["--out", "a GGUF model"]),
+        (vec!["trace", &tales, "-p", "a", "--out", "/"], 2, vec!["--out", "a folder"]),
+        (
+            vec!["trace", &tales, "--prompt-ids", "5", "--cka", "blk.0.resid_post", "blk.1.resid_post"],
+            2,
+            vec!["two rows"],
+        ),
         (vec!["generate", &tales, "-e", "-p", r"a\q"], 2, vec!["escape", r"\q", r"\xHH"]),
         (vec!["generate", &tales, "-f", "/no.txt"], 1, vec!["/no.txt", "No such file"]),
         (vec!["generate", &tales, "-p", "a", "--ctx", "4294967295"], 1, vec!["4294967295", "smaller context"]),
@@ -570,6 +584,57 @@ fn logits_as_json() {
         assert_eq!(a[i][0], b[i][0]);
         assert!((a[i][1].as_f64().unwrap() - b[i][1].as_f64().unwrap()).abs() < 1e-3);
     }
+}
+
+/// One run's file is another's to compare with; the three ways through a prompt give the same.
+#[test]
+fn trace_writes_what_trace_compares() {
+    let tales = tales();
+    let file = TempFile::new("acts.safetensors", "");
+    let run_tapped = |more: &[&str]| {
+        let args = ["trace", &tales, "--prompt-ids", "0 1424 325 667 259 516", "--exact", "--json", "--taps"];
+        json_of(&[&args[..], more].concat()).unwrap()
+    };
+    let taps = "blk.0.*,blk.*.resid_post,logits";
+    let written = run_tapped(&[taps, "--mode", "decode", "--out", file.path()]);
+    let names: Vec<&str> = written["taps"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 5 + 5 + 1);
+    assert_eq!((names[3], names[5], names[10]), ("blk.0.ffn_out", "blk.1.resid_post", "logits"));
+    let shape = |all: &Json, tap: usize| all["taps"][tap]["shape"].clone();
+    assert_eq!((shape(&written, 0), shape(&written, 10)), (json!([6, 192]), json!([6, 2048])));
+
+    let bytes = std::fs::read(file.path()).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let metadata = header.metadata().as_ref().unwrap();
+    let told = ["ids", "mode", "model"].map(|key| metadata[key].as_str());
+    assert_eq!(told, ["0 1424 325 667 259 516", "decode", "tales-2m.Q8_0.gguf"]);
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(tensors.tensor("blk.0.ffn_out").unwrap().data());
+    let l2 = values.iter().map(|&v| v as f64 * v as f64).sum::<f64>().sqrt();
+    assert!((written["taps"][3]["l2"].as_f64().unwrap() - l2).abs() < 1e-5 * l2);
+
+    for (mode, taps, count) in [("sequence", taps, 11), ("prefill", "blk.0.*,blk.*.resid_post", 10)] {
+        let compared = run_tapped(&[taps, "--mode", mode, "--with", file.path()]);
+        let pairs = compared["cka"].as_array().unwrap();
+        assert_eq!(pairs.len(), count, "{mode}");
+        for pair in pairs {
+            assert_eq!(pair["a"], pair["b"]);
+            assert!((pair["cka"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{mode}: {pair}");
+        }
+    }
+    let last = run_tapped(&["logits"]);
+    assert_eq!(shape(&last, 0), json!([1, 2048]));
+    let out =
+        run(&["trace", &tales, "--prompt-ids", "0 5", "--taps", "logits", "--mode", "decode", "--with", file.path()]);
+    assert_eq!(out.status.code(), Some(2), "other rows: {}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("is of other tokens") && text(&out.stderr).contains("2 and 6"));
+    // as a table
+    let out = run(&["trace", &tales, "-p", "Once upon", "--cka", "blk.0.resid_post", "blk.5.resid_post"]);
+    let table = text(&out.stdout);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 1 + 6 + 1, "{table}");
+    assert!(lines[0].contains("mean abs") && lines[6].starts_with("blk.5.resid_post"), "{table}");
+    assert!(lines[7].starts_with("CKA of blk.0.resid_post and blk.5.resid_post: 0."), "{table}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
     ];
     let mut all: Vec<(KernelKey, Fields)> = Vec::new();
     let mut add = |parts: &[&[&'static str]], fields: Fields| all.push((KernelKey::new(parts), fields));
+    add(&[&["add.wgsl"]], add::AddParams::FIELDS);
     add(&[&["silu.wgsl", "swiglu.wgsl"]], swiglu::SwigluParams::FIELDS);
     add(&[&["cross_entropy_backward.wgsl"]], cross_entropy::CrossEntropyBackwardParams::FIELDS);
     add(&[&["rope_backward.wgsl"]], rope_backward::RopeBackwardParams::FIELDS);
@@ -55,6 +56,7 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         add(&[&[reduce, "heads_norm_backward.wgsl"]], fields);
         add(&[&[reduce, "sum_of_squares.wgsl"]], optimizer::SumOfSquaresParams::FIELDS);
         add(&[&[reduce, "softmax.wgsl"]], softmax::SoftmaxParams::FIELDS);
+        add(&[&[reduce, "statistics.wgsl"]], statistics::StatisticsParams::FIELDS);
         add(&[&["frame.wgsl", reduce, "sampling.wgsl", "draw.wgsl", "sample.wgsl"]], sample::SampleParams::FIELDS);
     }
     let fields = attention_backward::AttentionSequenceParams::FIELDS;

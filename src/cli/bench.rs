@@ -7,10 +7,10 @@ use clap::Args;
 use peregrine::bench::{Ceilings, median, read_bandwidth, recording, speeds};
 use peregrine::plan::{Frame, Plan};
 use peregrine::profile::{StepTime, kinds, profile_median};
-use peregrine::{Error, Profile, Session, block_on};
+use peregrine::{Profile, Session, block_on};
 use serde_json::json;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ pub struct Bench {
 impl Bench {
     pub fn run(mut self) -> Result<(), Failure> {
         let needed = self.prompt.saturating_add(self.tokens);
-        self.trace.as_deref().map_or(Ok(()), may_be_overwritten)?;
+        self.trace.as_deref().map_or(Ok(()), |path| output::may_be_overwritten(path, "--trace", "the trace"))?;
         let mut start = Instant::now();
         let mut lap = || std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64() * 1e3;
         let file = ModelFile::open_model(self.model.as_deref())?;
@@ -238,25 +238,6 @@ impl Profiled<'_> {
                "int8_gops": self.ceilings.int8 / 1e9, "dispatch_us": self.ceilings.dispatch * 1e6,
                "passes": passes.collect::<Vec<_>>()})
     }
-}
-
-/// Refuses a file that the trace must not take the place of. Nothing is made or changed yet, and a pipe, whose opening
-/// would wait for a reader, is not opened.
-fn may_be_overwritten(path: &Path) -> Result<(), Failure> {
-    let Ok(there) = path.metadata() else { return Ok(()) }; // a new file
-    // Its first bytes tell a model, the one that is measured among them, by whatever name or link, or a part of it.
-    let is_model = || {
-        let mut magic = [0; 4];
-        File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
-    };
-    let is = match () {
-        () if there.is_dir() => "a folder",
-        () if !there.is_file() => "no regular file",
-        () if is_model() => "a GGUF model",
-        () => return Ok(()),
-    };
-    let (expected, got) = ("the name of a file for the trace".into(), format!("{}, which is {is}", path.display()));
-    Err(Error::Argument { what: "--trace".into(), expected, got }.into())
 }
 
 /// The file of a trace, opened before anything is measured.

@@ -19,6 +19,7 @@ mod prompt;
 mod render;
 mod synth;
 mod tokenize;
+mod trace;
 mod train;
 mod tune;
 
@@ -50,6 +51,8 @@ enum Command {
     Chat(chat::Chat),
     /// The most likely next tokens, at the last position or at all
     Logits(logits::Logits),
+    /// Activations by name: statistics, a file of them, how alike two are
+    Trace(trace::Trace),
     /// Token ids of a text
     Tokenize(tokenize::Tokenize),
     /// Text of token ids
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
         Command::Logits(args) => args.run(),
+        Command::Trace(args) => args.run(),
         Command::Tokenize(args) => args.run(),
         Command::Detokenize(args) => args.run(),
         Command::Render(args) => args.run(),

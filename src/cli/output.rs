@@ -1,10 +1,13 @@
 //! What people and programs see. Results go to standard output, everything else to standard error. On a terminal,
 //! errors and warnings are coloured, long lines break between words, and slow work shows a bar.
 
+use super::Failure;
 use console::{Term, measure_text_width, style};
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
 
 /// Writes to standard output at once, so that a text appears as it comes.
 pub fn show(text: impl AsRef<[u8]>) -> io::Result<()> {
@@ -77,6 +80,25 @@ pub fn json(value: &serde_json::Value) -> io::Result<()> {
 pub fn tell(text: impl Display) {
     let text = wrap(&Term::stderr(), text.to_string(), 0);
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Refuses a file that an output must not take the place of; `option` names it, `what` is the output. Nothing is made or
+/// changed yet, and a pipe, whose opening would wait for a reader, is not opened.
+pub fn may_be_overwritten(path: &Path, option: &str, what: &str) -> Result<(), Failure> {
+    let Ok(there) = path.metadata() else { return Ok(()) }; // a new file
+    // Its first bytes tell a model, the one that is run among them, by whatever name or link, or a part of it.
+    let is_model = || {
+        let mut magic = [0; 4];
+        File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
+    };
+    let is = match () {
+        () if there.is_dir() => "a folder",
+        () if !there.is_file() => "no regular file",
+        () if is_model() => "a GGUF model",
+        () => return Ok(()),
+    };
+    let (expected, got) = (format!("the name of a file for {what}"), format!("{}, which is {is}", path.display()));
+    Err(peregrine::Error::Argument { what: option.into(), expected, got }.into())
 }
 
 /// "error: what" and, indented, what caused it.

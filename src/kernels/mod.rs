@@ -1,6 +1,7 @@
 //! One file per op: its params (the twin of the shader's struct), shape checks, and the step that it adds to a plan.
 //! The same name stands for the shader, the file here, the reference in `reference::ops` and the test.
 
+pub mod add;
 pub mod add_bias_backward;
 pub mod attention;
 pub mod attention_backward;
@@ -23,6 +24,7 @@ pub mod rope_backward;
 pub mod rope_kv;
 pub mod sample;
 pub mod softmax;
+pub mod statistics;
 pub mod stream;
 pub mod swiglu;
 pub mod swiglu_backward;

@@ -1,13 +1,15 @@
 //! forward: the model as a flat list of ops, one call each. It reads like the paper; running it builds a plan.
 //!
 //! Norms cost a pass of one token no step: the step that writes the residual stream also writes what the next one wants
-//! of it ([`Finish::AddNorm`]).
+//! of it ([`Finish::AddNorm`]). What is tapped is written into a tensor of its own by the very steps that write it anyway;
+//! then norms are steps in every pass, and what a branch adds to the stream is stored before it is added.
 
 use super::adapters::{Adapters, Target};
 use super::config::Config;
 use super::state::{Activations, BlockActivations, Operand, Sequences};
 use super::weights::{Affine, GateUp, Weights};
 use crate::error::Result;
+use crate::kernels::add::add;
 use crate::kernels::attention::attention;
 use crate::kernels::attention_backward::attention_sequence;
 use crate::kernels::dropout::dropout;
@@ -49,7 +51,7 @@ pub fn forward(plan: &mut PlanBuilder, pass: &Pass, logits: Rows) -> Result<()> 
     let input = blocks(plan, pass)?;
     let head = w.head();
     let mut x = a.normed.of(head);
-    if plan.max_tokens > 1 {
+    if !a.single {
         rms_norm(plan, "output_norm", &a.x, &w.output_norm, config.rms_eps, logits, &a.last)?;
         x = &a.last;
     }
@@ -78,7 +80,7 @@ pub fn blocks<'a>(plan: &mut PlanBuilder, pass: &Pass<'a>) -> Result<Input<'a>> 
 pub fn block<'a>(plan: &mut PlanBuilder, pass: &Pass<'a>, b: usize, mut input: Input<'a>) -> Result<Input<'a>> {
     let Pass { config, w, a, .. } = *pass;
     let (block, s, eps) = (&w.blocks[b], &a.block[b], config.rms_eps);
-    let single = plan.max_tokens == 1;
+    let single = a.single;
     let name = |what: &str| format!("blk.{b}.{what}");
 
     let qkv_weight = &block.attn_qkv.weight;
@@ -103,12 +105,23 @@ pub fn block<'a>(plan: &mut PlanBuilder, pass: &Pass<'a>, b: usize, mut input: I
         false => residual(&s.x, &s.mid),
     };
     let attn = s.attn.of(&block.attn_output.weight);
-    affine(plan, &name("attn_residual"), attn, Input::Plain, &block.attn_output, finish)?;
+    match &s.attn_out {
+        Some(branch) => {
+            affine(plan, &name("attn_output"), attn, Input::Plain, &block.attn_output, Finish::Store(branch))?;
+            adapt(plan, pass, b, &[Target::Output], &s.attn, Input::Plain, branch)?;
+            add(plan, &name("attn_residual"), &s.x, branch, &s.mid)?;
+        }
+        None => {
+            affine(plan, &name("attn_residual"), attn, Input::Plain, &block.attn_output, finish)?;
+            if !single {
+                adapt(plan, pass, b, &[Target::Output], &s.attn, Input::Plain, &s.mid)?;
+            }
+        }
+    }
     if single {
         input = Input::Normed { squares: &a.squares, eps };
     } else {
         input = Input::Plain;
-        adapt(plan, pass, b, &[Target::Output], &s.attn, Input::Plain, &s.mid)?;
         rms_norm(plan, &name("ffn_norm"), &s.mid, &block.ffn_norm, eps, Rows::All, &s.ffn_norm.floats)?;
     }
     feed_forward(plan, pass, b, input)?;
@@ -125,9 +138,18 @@ pub fn block<'a>(plan: &mut PlanBuilder, pass: &Pass<'a>, b: usize, mut input: I
         false => residual(&s.mid, &s.out),
     };
     let swiglu = s.swiglu.of(&block.ffn_down.weight);
-    affine(plan, &name("ffn_residual"), swiglu, Input::Plain, &block.ffn_down, finish)?;
-    if !single {
-        adapt(plan, pass, b, &[Target::Down], &s.swiglu, Input::Plain, &s.out)?;
+    match &s.ffn_out {
+        Some(branch) => {
+            affine(plan, &name("ffn_down"), swiglu, Input::Plain, &block.ffn_down, Finish::Store(branch))?;
+            adapt(plan, pass, b, &[Target::Down], &s.swiglu, Input::Plain, branch)?;
+            add(plan, &name("ffn_residual"), &s.mid, branch, &s.out)?;
+        }
+        None => {
+            affine(plan, &name("ffn_residual"), swiglu, Input::Plain, &block.ffn_down, finish)?;
+            if !single {
+                adapt(plan, pass, b, &[Target::Down], &s.swiglu, Input::Plain, &s.out)?;
+            }
+        }
     }
     Ok(input)
 }

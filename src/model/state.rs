@@ -9,6 +9,7 @@ use crate::kernels::KvFormat;
 use crate::kernels::attention::Splits;
 use crate::kernels::linear::Squares;
 use crate::kernels::rope_kv::KvCache;
+use crate::taps::{Site, Tap, Taps};
 use crate::tensor::{Element, Tensor};
 use crate::weight::Weight;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct Activations {
     pub x: Tensor,         // [T, C] the residual stream after the last block
     pub normed: Operand,   // [T, C] that stream's norm in a pass of one token
     pub squares: Squares,  // of x, in a pass of one token
+    /// A pass of one token, in which the steps that write the residual stream do the norms' work.
+    pub single: bool,
     pub block: Vec<BlockActivations>,
     pub last: Tensor,   // [rows, C] x normed, for the logits
     pub logits: Tensor, // [rows, V]
@@ -29,7 +32,7 @@ pub struct Activations {
 }
 
 /// What one block leaves. For inference all blocks of equal width share one set, and the residual stream is one tensor;
-/// training gives each block its own of what the backward pass will ask for.
+/// training gives each block its own of what the backward pass will ask for, and a tap its own of what it reads.
 #[derive(Clone)]
 pub struct BlockActivations {
     pub x: Tensor,          // [T, C] the residual stream as it comes
@@ -37,13 +40,17 @@ pub struct BlockActivations {
     pub qkv: Tensor,        // [T, H + KV + KV, D]
     pub q: Tensor,          // [T, H, D] normed and turned; of sequences all of qkv
     pub attn: Operand,      // [T, H, D]
-    pub mid: Tensor,        // [T, C] the residual stream after attention
-    pub ffn_norm: Operand,  // [T, C]
-    pub gate_up: Tensor,    // [T, 2, F] or [T, F, 2] where swiglu is a step of its own, else [1, 2F]
+    /// [T, C] what attention adds to the stream, where that is wanted for itself.
+    pub attn_out: Option<Tensor>,
+    pub mid: Tensor,       // [T, C] the residual stream after attention
+    pub ffn_norm: Operand, // [T, C]
+    pub gate_up: Tensor,   // [T, 2, F] or [T, F, 2] where swiglu is a step of its own, else [1, 2F]
     /// Gate and up are wanted for themselves, not only their product.
     pub keeps_gate_up: bool,
     pub swiglu: Operand, // [T, F]
-    pub out: Tensor,     // [T, C] the residual stream as it goes
+    /// [T, C] what the feed-forward adds to the stream, where that is wanted for itself.
+    pub ffn_out: Option<Tensor>,
+    pub out: Tensor, // [T, C] the residual stream as it goes
     /// With a cache.
     pub splits: Option<Arc<Splits>>,
     /// Without one.
@@ -135,11 +142,13 @@ impl Activations {
                     qkv: tensor("qkv", q + 2 * kv)?,
                     q: tensor("q", q)?,
                     attn: operand("attn", q)?,
+                    attn_out: None,
                     mid: x.clone(),
                     ffn_norm: normed.clone(),
                     gate_up: Tensor::new(gpu, "gate_up", gate_up_rows, 2 * f)?,
                     keeps_gate_up,
                     swiglu: operand("swiglu", f)?,
+                    ffn_out: None,
                     out: x.clone(),
                     splits: Some(Arc::new(Splits::new(gpu, tokens, context, q / config.head_size, config.head_size)?)),
                     sequence: None,
@@ -154,11 +163,61 @@ impl Activations {
             x,
             normed,
             squares: Squares::new(gpu, c)?,
+            single: tokens == 1,
             block,
             last: Tensor::new(gpu, "last", logits.rows, c)?,
             logits,
             dropout: None,
         })
+    }
+
+    /// Gives what is tapped tensors of their own, which no other step writes.
+    pub(crate) fn tap(&mut self, gpu: &Gpu, taps: &Taps) -> Result<()> {
+        if !taps.reach_blocks() {
+            return Ok(());
+        }
+        self.single = false; // norms are steps, branches are not yet added
+        let (rows, cols) = (self.x.rows, self.x.cols);
+        let tensor = |label: &str| Tensor::new(gpu, label, rows, cols);
+        if self.block.iter().any(|block| block.mid.buffer == block.x.buffer) {
+            // a sum of two tensors goes into a third: the stream lies in x and here in turns
+            let mid = tensor("mid")?;
+            self.block.iter_mut().for_each(|block| block.mid = mid.clone());
+        }
+        for tap in taps.list() {
+            let Tap::Block(b, site) = *tap else { continue };
+            let own = tensor(&tap.name())?;
+            let block = &mut self.block[b];
+            match site {
+                Site::AttnNorm => block.attn_norm = own.into(),
+                Site::AttnOut => block.attn_out = Some(own),
+                Site::FfnNorm => block.ffn_norm = own.into(),
+                Site::FfnOut => block.ffn_out = Some(own),
+                Site::ResidPost => {
+                    block.out = own.clone();
+                    match self.block.get_mut(b + 1) {
+                        Some(next) => next.x = own,
+                        None => self.x = own,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a tap finds its numbers after a pass; [T, C], of the logits [rows, V]. It must be among those given to
+    /// [`Activations::tap`].
+    pub(crate) fn tapped(&self, tap: Tap) -> &Tensor {
+        let Tap::Block(b, site) = tap else { return &self.logits };
+        let block = &self.block[b];
+        let branch = match site {
+            Site::AttnNorm => return &block.attn_norm.floats,
+            Site::FfnNorm => return &block.ffn_norm.floats,
+            Site::ResidPost => return &block.out,
+            Site::AttnOut => &block.attn_out,
+            Site::FfnOut => &block.ffn_out,
+        };
+        branch.as_ref().unwrap_or_else(|| unreachable!("the tap {} has a tensor", tap.name()))
     }
 }
 

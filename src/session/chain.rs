@@ -73,6 +73,7 @@ impl Session {
     pub(crate) fn begin_chain(&mut self, sampler: &Sampler) -> Result<()> {
         let (queue, vocab) = (self.model.gpu().queue(), self.model.config().vocab_size);
         self.chain.under_way.clear();
+        self.tapped.clear();
         self.chain.settings = Settings::of(sampler.sampling(), vocab);
         if self.chain.settings.penalized != 0 {
             let marks = Mark::all(sampler, &self.tokens, vocab)?;

@@ -20,6 +20,7 @@ use crate::model::state::Activations;
 use crate::model::{Model, Target};
 use crate::plan::{Plan, PlanBuilder};
 use crate::sequences::{Kept, SequenceMode, run};
+use crate::taps::Taps;
 use crate::tensor::Tensor;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -134,7 +135,7 @@ impl Trainer {
         let gpu = model.gpu().clone();
         let logits = Tensor::new(&gpu, "logits", tokens, shard(&model, tokens))?;
         let kept = if recompute { Kept::Inputs } else { Kept::All };
-        let mode = SequenceMode::new(&model, context, tokens, kept, dropout, logits)?;
+        let mode = SequenceMode::new(&model, context, tokens, kept, dropout, logits, &Taps::default())?;
         let work = Workspace::new(&model, tokens)?;
         let rates = Parameters::rates_buffer(&gpu)?;
         let backward = Backward { pass: mode.pass(), parameters: &parameters, work: &work, recompute };
