@@ -109,14 +109,14 @@ fn adapters_from_beginning_to_end() {
     let bytes = std::fs::read(run.join("peft/adapter_model.safetensors")).unwrap();
     let peft = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
     let gguf = peregrine::Gguf::open(run.join("adapter.gguf")).unwrap();
-    for (target, module, d) in [("attn_q", "self_attn.q_proj", 32), ("attn_v", "self_attn.v_proj", 0)] {
+    for (target, module, d) in [("attn_q", "self_attn.q_proj", Some(32)), ("attn_v", "self_attn.v_proj", None)] {
         let b = gguf.floats(gguf.tensor(&format!("blk.1.{target}.weight.lora_b")).unwrap()).unwrap();
         let theirs = peft.tensor(&format!("base_model.model.model.layers.1.{module}.lora_B.weight")).expect("a tensor");
         let theirs: Vec<f32> = bytemuck::pod_collect_to_vec(theirs.data());
         assert!(b.iter().any(|&b| b != 0.0) && b.len() == theirs.len());
         for (i, row) in b.chunks(4).enumerate() {
             // row i of a head: pair i / 2, of which it is the first or second half's
-            let source = if d == 0 { i } else { i / d * d + i % d / 2 + i % 2 * (d / 2) };
+            let source = d.map_or(i, |d: usize| i / d * d + i % d / 2 + i % 2 * (d / 2));
             assert_eq!(row, &theirs[source * 4..][..4], "row {i} of {target}");
         }
     }
