@@ -1,5 +1,7 @@
 //! Training data: every kind of file, what is learned of it, every error; the split, and batches that go on from any position.
 
+#![allow(clippy::type_complexity)] // rows of tables
+
 mod common;
 
 use common::{Random, Table};
