@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::tokenizer::{Encode, Tokenizer};
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
-use std::ops::Range;
 use std::path::Path;
 
 /// A text is given to the tokenizer in pieces of about this many bytes.
@@ -139,7 +138,7 @@ impl<'a> Reader<'a> {
             self.row.extend(tokens);
             self.pack();
         } else {
-            self.add(&tokens, std::slice::from_ref(&(0..tokens.len())));
+            self.add(&tokens, 0..tokens.len());
         }
         Ok(())
     }
@@ -150,7 +149,7 @@ impl<'a> Reader<'a> {
         let encoded = self.tokenizer.encode_cut(text.as_bytes(), &Encode::default(), &[prompt.len()]);
         let (mut tokens, marks) = encoded.map_err(|e| self.refused("the tokenizer", e))?;
         self.end(&mut tokens);
-        self.add(&tokens, std::slice::from_ref(&(marks[0]..tokens.len())));
+        self.add(&tokens, marks[0]..tokens.len());
         Ok(())
     }
 
@@ -193,13 +192,14 @@ impl<'a> Reader<'a> {
         let options = Encode { add_special, parse_special: true, literal: &literal };
         let encoded = self.tokenizer.encode_cut(text.as_bytes(), &options, &cuts);
         let (tokens, marks) = encoded.map_err(|e| self.refused("the tokenizer", e))?;
-        let learned = marks.chunks_exact(2).map(|bounds| {
+        let learned = marks.chunks_exact(2).flat_map(|bounds| {
             // A template's line break behind the token that ends the turn is no part of the answer: a chat stops before it.
             let answer = &tokens[bounds[0]..bounds[1]];
             let end = answer.iter().rposition(|&id| self.tokenizer.is_end(id)).map_or(answer.len(), |end| end + 1);
             bounds[0]..bounds[0] + end
         });
-        self.add(&tokens, &learned.collect::<Vec<_>>());
+        let learned: Vec<usize> = learned.collect();
+        self.add(&tokens, learned);
         Ok(())
     }
     /// The messages of a chat, checked.
@@ -253,10 +253,10 @@ impl<'a> Reader<'a> {
         tokens.extend(self.tokenizer.eos().filter(|eos| tokens.last() != Some(eos)));
     }
 
-    /// A sequence of its own, of which the tokens in these ranges are learned.
-    fn add(&mut self, tokens: &[u32], learned: &[Range<usize>]) {
+    /// A sequence of its own, of which the tokens at these places are learned.
+    fn add(&mut self, tokens: &[u32], learned: impl IntoIterator<Item = usize>) {
         let mut labels = vec![IGNORED; tokens.len()];
-        for i in learned.iter().cloned().flatten().filter(|&i| i > 0) {
+        for i in learned.into_iter().filter(|&i| i > 0) {
             labels[i - 1] = tokens[i];
         }
         // What comes after the last label that counts would be computed for nothing.
