@@ -8,6 +8,7 @@ use crate::kernels::rms_norm::{Rows, rms_norm};
 use crate::kernels::rope_kv::Angles;
 use crate::model::forward::{Keys, Pass, blocks};
 use crate::model::state::{Activations, BlockActivations, Dropout, Operand, SequenceActivations, Sequences};
+use crate::model::weights::BlockWeights;
 use crate::model::{Model, Rope};
 use crate::plan::{Frame, Plan, PlanBuilder};
 use crate::taps::{Readout, Tap, Tapped, Taps, extend};
@@ -52,8 +53,14 @@ impl SequenceMode {
         logits: Tensor,
         taps: &Taps,
     ) -> Result<SequenceMode> {
-        if tokens == 0 || tokens > MOST_TOKENS || context == 0 {
-            let (expected, got) = (format!("1 to {MOST_TOKENS}"), format!("{tokens}, in sequences of {context}"));
+        // on processors a workgroup takes eight queries of one kv head
+        let shared_by = model.config().heads.iter().zip(&model.config().kv_heads).map(|(h, kv)| h / kv).max();
+        let most = match model.gpu().profile().lanes {
+            true => MOST_TOKENS.min(MOST_TOKENS / shared_by.unwrap_or(1).max(1) * 8),
+            false => MOST_TOKENS,
+        };
+        if tokens == 0 || tokens > most || context == 0 {
+            let (expected, got) = (format!("1 to {most}"), format!("{tokens}, in sequences of {context}"));
             return Err(Error::Argument { what: "tokens of a pass".into(), expected, got });
         }
         let (gpu, config) = (model.gpu(), model.config());
@@ -90,12 +97,13 @@ impl SequenceMode {
             angles: &self.angles,
             keys: Keys::Sequences(&self.sequences),
             a: &self.activations,
+            drops: true,
         }
     }
 
     /// Adds the pass up to the output norm, which leaves every token's last state in `activations.last`.
-    pub(crate) fn forward(&self, plan: &mut PlanBuilder) -> Result<()> {
-        let (pass, a) = (self.pass(), &self.activations);
+    pub(crate) fn forward(&self, plan: &mut PlanBuilder, drops: bool) -> Result<()> {
+        let (pass, a) = (Pass { drops, ..self.pass() }, &self.activations);
         blocks(plan, &pass)?;
         rms_norm(plan, "output_norm", &a.x, &pass.w.output_norm, pass.config.rms_eps, Rows::All, &a.last)
     }
@@ -169,7 +177,7 @@ impl SequenceLogits {
         let mode = SequenceMode::new(model, context, tokens, Kept::Inputs, 0.0, logits, &taps)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = true;
-        mode.forward(&mut plan)?;
+        mode.forward(&mut plan, false)?;
         let plan = plan.finish("sequences")?;
         let chosen = Tensor::new(gpu, "chosen", LOGITS_CHUNK, config.embedding_length)?;
         let mut head = PlanBuilder::new(gpu, LOGITS_CHUNK);
@@ -270,10 +278,12 @@ fn activations(model: &Model, tokens: u32, kept: bool, dropout: f32, logits: Ten
             (other.attn.floats.cols, other.qkv.cols, other.swiglu.floats.cols) == (q, q + 2 * kv, f)
         };
         let other = block.iter().find(same).cloned();
+        let plain = |(_, w): &(&BlockActivations, &BlockWeights)| w.attn_q_norm.is_none() && w.attn_k_norm.is_none();
+        let unnormed = block.iter().zip(&model.weights().blocks).filter(plain).map(|(other, _)| other).find(same);
         let as_low = |other: &BlockActivations| {
             other.low.len() == adapted(b).len() && other.low.iter().zip(adapted(b)).all(|(low, w)| low.cols == w.a.rows)
         };
-        let shared = other.clone().filter(|other| !kept && as_low(other));
+        let shared = other.filter(|other| !kept && as_low(other));
         block.push(match shared {
             Some(shared) => BlockActivations { x: x.clone(), out: out.clone(), ..shared },
             None => {
@@ -283,8 +293,8 @@ fn activations(model: &Model, tokens: u32, kept: bool, dropout: f32, logits: Ten
                     x: x.clone(),
                     attn_norm: operand("attn_norm", c)?,
                     // only the norms' backward pass asks for it
-                    qkv: match other.filter(|_| !normed) {
-                        Some(other) => other.qkv,
+                    qkv: match unnormed.filter(|_| !normed) {
+                        Some(other) => other.qkv.clone(),
                         None => tensor("qkv", q + 2 * kv)?,
                     },
                     q: tensor("turned", q + 2 * kv)?,

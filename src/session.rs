@@ -402,7 +402,7 @@ impl Stage {
         activations.tap(gpu, taps)?;
         let mut plan = PlanBuilder::new(gpu, tokens);
         plan.exact = exact;
-        let pass = Pass { config, w, adapters, angles, keys: Keys::Cached(caches), a: &activations };
+        let pass = Pass { config, w, adapters, angles, keys: Keys::Cached(caches), a: &activations, drops: false };
         forward(&mut plan, &pass, rows)?;
         let readout = Readout::new(gpu, taps.list(), &activations, tokens)?;
         Ok(Stage { plan: plan.finish(name)?, activations, readout })

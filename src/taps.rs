@@ -294,6 +294,9 @@ pub fn linear_cka(a: &Activation, b: &Activation) -> Result<f64> {
     if a.rows < 2 {
         return bad("two rows (tokens) or more", a.rows.to_string());
     }
+    if a.cols == 0 || b.cols == 0 {
+        return bad("one column or more in both", format!("{} and {}", a.cols, b.cols));
+    }
     let (x, y) = (centred(a), centred(b));
     let rows = |x: &[f64], i: usize, j: usize, cols: u32| -> f64 {
         let row = |i: usize| &x[i * cols as usize..][..cols as usize];

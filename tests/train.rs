@@ -374,6 +374,22 @@ fn dropout_is_the_same_in_every_run() {
     };
     assert_eq!(losses(1, 0.3, false), losses(1, 0.3, true));
     assert_ne!(losses(1, 0.3, false), losses(1, 0.0, false));
+    // nothing is dropped where nothing learns
+    let loss = |dropout: f32| {
+        let lora = LoraOptions { dropout, ..LoraOptions::default() };
+        let mut trainer = Trainer::lora(&model, &lora, learning(80, 96, 1e-2)).unwrap();
+        let parameters = trainer.parameters();
+        for parameter in parameters.list() {
+            let count = parameter.shape.iter().product::<u64>() as usize;
+            parameters.write(gpu(), parameter, Of::Weights, &Random::new(count as u64).normals(count, 0.1)).unwrap();
+        }
+        let before = block_on(trainer.loss(&ragged(203, 6))).unwrap();
+        let step = block_on(trainer.step(&[ragged(203, 6)])).unwrap();
+        (before, step.loss)
+    };
+    let ((before, _), (dropped_before, dropped_step)) = (loss(0.0), loss(0.5));
+    assert_eq!(before, dropped_before);
+    assert_ne!(before, dropped_step);
 }
 
 #[test]
@@ -400,5 +416,6 @@ fn bad_requests_change_nothing() {
     assert!(refused(&[1], &[203]).contains("below the vocabulary's 203"));
     assert!(refused(&[1], &[IGNORED]).contains("not ignored"));
     assert!(refused(&[1; 9], &[1; 9]).contains("1 to 8"));
+    assert!(block_on(trainer.step(&[])).expect_err("no batch").to_string().contains("one or more"));
     assert_eq!(trainer.steps(), 0);
 }

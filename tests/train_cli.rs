@@ -186,9 +186,10 @@ fn killed_runs_go_on() {
         }
     }
     table.finish();
-    let mut last = args("killed");
-    last.extend(folder.0.join("killed/config.toml").exists().then(|| "--resume".to_string()));
-    run(&last);
+    match folder.0.join("killed/config.toml").exists() {
+        true => run(&["train", "lora", "--out", "killed", "--resume"].map(str::to_string)), // its own recipe
+        false => run(&args("killed")),
+    };
     let all = |run: &str| {
         let mut steps = vec![f64::NAN; 24];
         for event in events(&folder.0.join(run).join("events.jsonl")).iter().filter(|event| event["event"] == "step") {
@@ -197,6 +198,10 @@ fn killed_runs_go_on() {
         steps
     };
     assert_eq!(all("killed"), all("whole"));
+    // with other data it would be another run
+    std::fs::write(&data, tale() + "More.").unwrap();
+    let output = folder.run(&["train", "lora", "--out", "killed", "--resume"]);
+    assert!(text(&output.stderr).contains("were changed"), "{}", text(&output.stderr));
     let adapter = |run: &str| std::fs::read(folder.0.join(run).join("adapter.gguf")).unwrap();
     assert!(adapter("killed") == adapter("whole"), "the adapters are the same bytes");
 }
@@ -293,6 +298,13 @@ fn refusals() {
         (&["scratch", "--data", &data, "--architecture", "gpt2"], 2, &["--architecture", "llama"]),
         (&["scratch", "--data", &data, "--heads", "5"], 1, &["head_count_kv"]),
         (&["lora", "--data", &data, "--out", "run"], 2, &["--resume goes on with it"]),
+        (&["full", "--data", &data, "--out", "."], 2, &["--out", "other files"]),
+        (&["lora", "--data", &data, "--merge", "Q4_K"], 2, &["--merge", "Q4_K", "rows of"]),
+        (&["scratch", "--data", &data, "--format", "q6_k"], 2, &["--format", "Q6_K"]),
+        (&["full", "--data", &data, "--tensors", "attn_q,"], 2, &["--tensors", "an empty one"]),
+        (&["warm-start", "--data", &data, "--vocab", "300"], 2, &["donor's vocabulary"]),
+        (&["lora", "--data", &data, "--batch", "256", "--ctx", "512"], 2, &["--batch times --ctx"]),
+        (&["lora", "--data", &data, "--seed", "18446744073709551615"], 2, &["--seed"]),
         (&["lora", "--data", &data, "--out", "new", "--resume"], 2, &["no config.toml"]),
         (&["lora", "--data", &data, "--resume"], 2, &["--out"]),
         (&["lora", "--config", &recipe, "--data", &data], 2, &["a recipe for lora"]),

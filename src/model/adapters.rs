@@ -160,6 +160,10 @@ impl Adapters {
                 };
                 let (n, k) = target.shape(config, block);
                 let rank = a.rows();
+                if rank == 0 {
+                    let (expected, got) = ("a rank of 1 or more".into(), "0".into());
+                    return Err(Error::Tensor { name: a.name.clone(), expected, got });
+                }
                 for (info, shape) in [(a, [k as u64, rank]), (b, [rank, n as u64])] {
                     if info.shape != shape && !(rank == 1 && info.count() == shape.iter().product::<u64>()) {
                         let expected = format!("shape {}, as the model has it", crate::gguf::dims(&shape));

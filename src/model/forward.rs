@@ -34,6 +34,8 @@ pub struct Pass<'a> {
     pub angles: &'a Angles,
     pub keys: Keys<'a>,
     pub a: &'a Activations,
+    /// Adapters' inputs are dropped at random, where there is dropout: while they learn.
+    pub drops: bool,
 }
 
 /// Where attention finds keys and values.
@@ -223,7 +225,7 @@ fn adapt(
         }
         let label = format!("blk.{b}.{}.lora", adapter.target.name());
         let mut x = &x.floats;
-        if let (Some(drop), Some(dropped)) = (&pass.a.dropout, s.dropped.get(i)) {
+        if let (Some(drop), Some(dropped)) = (pass.a.dropout.as_ref().filter(|_| pass.drops), s.dropped.get(i)) {
             let (p, salt) = (drop.probability, dropout_salt(b, i));
             dropout(plan, &format!("{label}_x"), x, p, &drop.seed, salt, dropped, Gradient::Store)?;
             x = dropped;

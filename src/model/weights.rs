@@ -9,7 +9,7 @@ use crate::gpu::Gpu;
 use crate::kernels::swiglu::Lie;
 use crate::weight::{Source, Vector, Weight};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
 /// V vocabulary.
@@ -22,6 +22,8 @@ pub struct Weights {
     pub blocks: Vec<BlockWeights>,
     /// Divisors of the RoPE frequencies, [D / 2] (Llama 3.1 and later).
     pub rope_freqs: Option<Vec<f32>>,
+    /// The tensors that the file has: a fused bias is zero where one of its parts is absent.
+    pub names: HashSet<String>,
 }
 
 pub struct BlockWeights {
@@ -116,6 +118,7 @@ impl Weights {
     }
 
     fn load(mut loader: Loader, config: &Config) -> Result<Weights> {
+        let names = loader.tensors.keys().cloned().collect();
         let token_embd = loader.matrix("token_embd.weight")?;
         let mut blocks = Vec::new();
         for b in 0..config.block_count {
@@ -139,6 +142,7 @@ impl Weights {
             output_norm: loader.vector("output_norm.weight")?,
             output: untied.then(|| loader.matrix("output.weight")).transpose()?,
             blocks,
+            names,
             rope_freqs: loader.tensors.get("rope_freqs.weight").map(|found| floats(gguf, found)),
         })
     }

@@ -19,8 +19,8 @@ pub struct Place {
     pub step: u64,
     /// Sequences drawn from the data.
     pub position: u64,
-    /// Steps that were left out because loss or gradients were not finite.
-    pub skipped: u64,
+    /// A number that tells the data apart from others.
+    pub data: u64,
 }
 
 /// The tensors of a parameter in the file: its weights and its moments.
@@ -36,12 +36,12 @@ fn name(parameter: &Parameter, of: Of) -> String {
 }
 
 impl Trainer {
-    /// Writes weights, moments and the run's place; `position` and `skipped` are the caller's. The file there is replaced
+    /// Writes weights, moments and the run's place; `position` and `data` are the caller's ([`Place`]). The file there is replaced
     /// when the new one is whole and on the disk.
     ///
     /// # Errors
     /// [`Error::InFile`] where it cannot be written, or what the GPU reports.
-    pub fn save(&self, path: &Path, position: u64, skipped: u64) -> Result<()> {
+    pub fn save(&self, path: &Path, position: u64, data: u64) -> Result<()> {
         let moments = self.options().optimizer.moments();
         let (parameters, gpu) = (self.parameters(), self.model().gpu());
         let mut writer = Writer::new();
@@ -50,7 +50,8 @@ impl Trainer {
             .set("general.architecture", self.model().config().architecture.name())
             .set("peregrine.train.step", self.steps())
             .set("peregrine.train.position", position)
-            .set("peregrine.train.skipped", skipped);
+            .set("peregrine.train.skipped", self.skipped())
+            .set("peregrine.train.data", data);
         let mut order = Vec::new();
         for parameter in parameters.list() {
             for of in of(moments) {
@@ -79,7 +80,7 @@ impl Trainer {
     ///
     /// # Errors
     /// [`Error::Key`], [`Error::MissingTensor`] or [`Error::Tensor`] for a file that is no checkpoint or not of such a run;
-    /// the trainer is then as it was.
+    /// the trainer is then as it was. If the GPU fails midway, it is not to be used.
     pub fn restore(&mut self, gguf: &Gguf) -> Result<Place> {
         let kind = gguf.str("general.type")?.unwrap_or("none");
         if kind != KIND {
@@ -93,8 +94,9 @@ impl Trainer {
         let place = Place {
             step: number("peregrine.train.step")?,
             position: number("peregrine.train.position")?,
-            skipped: number("peregrine.train.skipped")?,
+            data: number("peregrine.train.data")?,
         };
+        let skipped = number("peregrine.train.skipped")?;
         let moments = self.options().optimizer.moments();
         let (parameters, gpu) = (self.parameters(), self.model().gpu());
         let mut found = Vec::new();
@@ -115,7 +117,7 @@ impl Trainer {
         for (parameter, of, info) in found {
             parameters.write(gpu, parameter, of, &gguf.floats(info)?)?;
         }
-        self.set_steps(place.step);
+        self.set_steps(place.step, skipped);
         Ok(place)
     }
 }

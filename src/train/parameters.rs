@@ -62,6 +62,7 @@ impl Parameters {
     pub fn of_model(model: &Model, moments: usize, chosen: &dyn Fn(&str) -> bool) -> Result<Parameters> {
         let (gpu, config, w) = (model.gpu(), model.config(), model.weights());
         let mut all = Parameters { moments, ..Parameters::default() };
+        let chosen: &dyn Fn(&str) -> bool = &|name| chosen(name) && w.names.contains(name);
         let (c, d, v) = (config.embedding_length, config.head_size, config.vocab_size);
         match &w.projection {
             // the donor's embeddings stay as they are

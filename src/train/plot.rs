@@ -76,11 +76,12 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
 /// The mean of the last twentieth of the points, at each of them.
 fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let window = (points.len() / 20).max(1);
-    let mean = |i: usize| {
-        let part = &points[(i + 1).saturating_sub(window)..=i];
-        part.iter().map(|p| p.1).sum::<f64>() / part.len() as f64
+    let mut sum = 0.0;
+    let mean = |(i, point): (usize, &(f64, f64))| {
+        sum += point.1 - if i < window { 0.0 } else { points[i - window].1 };
+        (point.0, sum / (i + 1).min(window) as f64)
     };
-    (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
+    points.iter().enumerate().map(mean).collect()
 }
 
 /// Round numbers around a range: (first, last, step), about five of them.

@@ -38,6 +38,8 @@ pub struct Trainer {
     plans: Plans,
     /// Steps taken.
     step: u64,
+    /// Of them, those that changed nothing.
+    skipped: u64,
 }
 
 struct Plans {
@@ -142,7 +144,7 @@ impl Trainer {
         let plan = |learns: bool| {
             let mut plan = PlanBuilder::new(&gpu, tokens);
             plan.exact = true;
-            mode.forward(&mut plan)?;
+            mode.forward(&mut plan, learns)?;
             loss(&mut plan, &mode, &work)?;
             if learns {
                 head_backward(&mut plan, &model, &backward)?;
@@ -158,7 +160,7 @@ impl Trainer {
             gpu.save_pipelines();
         }
         let sums = (sums, count);
-        Ok(Trainer { model, options, parameters, mode, work, rates, sums, plans, step: 0 })
+        Ok(Trainer { model, options, parameters, mode, work, rates, sums, plans, step: 0, skipped: 0 })
     }
 
     /// The model as it is now, with its adapters: for sessions that use what was learned so far.
@@ -184,9 +186,15 @@ impl Trainer {
         self.step
     }
 
-    /// Goes on as if so many steps had been taken: for a run that is taken up again.
-    pub fn set_steps(&mut self, steps: u64) {
-        self.step = steps;
+    /// Steps that changed nothing, as their loss or gradients were not finite.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Goes on as if so many steps had been taken and skipped: for a run that is taken up again.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) fn set_steps(&mut self, steps: u64, skipped: u64) {
+        (self.step, self.skipped) = (steps, skipped);
     }
 
     fn gpu(&self) -> &Gpu {
@@ -219,6 +227,7 @@ impl Trainer {
             let clip = self.options.clip.map_or(1.0, |most| (most / grad_norm).min(1.0));
             self.update(rate, clip);
         }
+        self.skipped += !applied as u64;
         self.step += 1;
         self.gpu().check()?;
         Ok(Loss { loss, counted, grad_norm, rate, applied })
@@ -233,6 +242,10 @@ impl Trainer {
         let mut all = 0;
         for batch in batches {
             all += counted(batch, self.model.config().vocab_size)?;
+        }
+        if all == 0 {
+            let (what, expected) = ("batches".into(), "one or more".into());
+            return Err(Error::Argument { what, expected, got: "none".into() });
         }
         let mut encoder = self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         self.parameters.clear_gradients(&mut encoder);
@@ -259,7 +272,7 @@ impl Trainer {
     }
 
     fn update(&self, rate: f64, clip: f64) {
-        let steps = (self.step + 1) as f64;
+        let steps = (self.step + 1 - self.skipped) as f64; // that left something in the moments
         let (beta1, beta2, eps, decay) = match self.options.optimizer {
             Optimizer::AdamW(adamw) => (adamw.beta1, adamw.beta2, adamw.eps, adamw.decay),
             Optimizer::Sgd { momentum, decay } => (momentum, 0.0, 0.0, decay),

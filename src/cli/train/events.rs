@@ -1,5 +1,5 @@
 //! `events.jsonl`: what happened in a run, one JSON object a line, appended. The first is `run_start`, the last `run_end`; a
-//! run that was killed and taken up again has a `run_resume` between. Readers skip kinds and keys that they do not know.
+//! run that was stopped or killed and taken up again has a `run_resume` between, after the `run_end` if it had one. Readers skip kinds and keys that they do not know.
 
 use peregrine::Error;
 use serde_json::{Value, json};
@@ -26,6 +26,11 @@ impl Events {
         }
         file.seek(SeekFrom::End(0)).map_err(io)?;
         Ok(Events { file, path: path.into() })
+    }
+
+    /// Whether nothing was told yet.
+    pub fn is_new(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.len() == 0)
     }
 
     /// Appends one event: the kind and the time (seconds since 1970), then the fields.

@@ -68,24 +68,30 @@ impl Train {
         match self {
             Train::Lora(WithModel { model, begin }) => {
                 let own = Settings { model, lora: Some(begin.own), ..Settings::of(Recipe::Lora, begin.run) };
-                run::run(own.over(begin.config.as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
             }
             Train::Full(WithModel { model, begin }) => {
                 let own = Settings { model, full: Some(begin.own), ..Settings::of(Recipe::Full, begin.run) };
-                run::run(own.over(begin.config.as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
             }
             Train::WarmStart(WithModel { model, mut begin }) => {
                 // the projection takes the embedding's place, so the output head cannot be the embedding
                 begin.own.untied = Some(true);
                 let own = Settings { model, scratch: Some(begin.own), ..Settings::of(Recipe::WarmStart, begin.run) };
-                run::run(own.over(begin.config.as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
             }
             Train::Scratch(begin) => {
                 let own = Settings { scratch: Some(begin.own), ..Settings::of(Recipe::Scratch, begin.run) };
-                run::run(own.over(begin.config.as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
             }
         }
     }
+}
+
+/// The recipe to begin from: what is given, or for a run that goes on its own.
+fn recipe(given: &Option<PathBuf>, how: &How) -> Option<PathBuf> {
+    let own = how.out.as_ref().filter(|_| how.resume).map(|folder| folder.join("config.toml"));
+    given.clone().or(own.filter(|path| path.exists()))
 }
 
 fn context(what: impl Into<String>, source: impl Into<Failure>) -> Failure {

@@ -38,7 +38,8 @@ struct Work {
     events: Events,
     /// Of training and of validation.
     losses: (Curve, Curve),
-    skipped: u64,
+    /// Tells base and data apart from others.
+    data: u64,
 }
 
 /// What a run begins with.
@@ -71,7 +72,7 @@ pub fn run(settings: Settings, how: How) -> Result<(), Failure> {
         Err(_) => "failed",
     };
     let step = work.trainer.steps();
-    work.events.add("run_end", json!({ "status": status, "step": step, "skipped": work.skipped }))?;
+    work.events.add("run_end", json!({ "status": status, "step": step, "skipped": work.trainer.skipped() }))?;
     outcome
 }
 
@@ -83,9 +84,11 @@ fn folder(settings: &Settings, how: &How) -> Result<PathBuf, Failure> {
         None => Path::new("runs").join(format!("{}-{}", settings.recipe.name(), (1..).find(free).unwrap_or(1))),
     };
     let begun = folder.join("config.toml").exists();
-    if begun && !how.resume {
-        let got = format!("{}, which holds a run: --resume goes on with it", folder.display());
-        return Err(Error::Argument { what: "--out".into(), expected: "a new folder".into(), got }.into());
+    let full = std::fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some());
+    if full && !how.resume {
+        let holds = if begun { "which holds a run: --resume goes on with it" } else { "which holds other files" };
+        let (expected, got) = ("a new or empty folder".into(), format!("{}, {holds}", folder.display()));
+        return Err(Error::Argument { what: "--out".into(), expected, got }.into());
     }
     if !begun && how.resume {
         let (expected, got) = ("the folder of a run".into(), format!("{}, which has no config.toml", folder.display()));
@@ -101,10 +104,17 @@ fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     let mut before: toml::Table =
         toml::from_str(&text).map_err(|error| context(format!("cannot read {}", path.display()), error))?;
     let mut now: toml::Table = toml::from_str(&toml::to_string(settings)?)?; // as it would be read
-    // how often it saves and looks changes nothing of what is learned
+    // how often it saves and looks, and what it writes at the end, changes nothing of what is learned
     for table in [&mut before, &mut now] {
-        if let Some(toml::Value::Table(run)) = table.get_mut("run") {
-            ["save-every", "val-every", "sample"].iter().for_each(|key| drop(run.remove(*key)));
+        for (part, keys) in [("run", &["save-every", "val-every", "sample"][..]), ("lora", &["merge"])] {
+            if let Some(toml::Value::Table(part)) = table.get_mut(part) {
+                keys.iter().for_each(|key| drop(part.remove(*key)));
+            }
+        }
+        for part in ["full", "scratch"] {
+            if let Some(toml::Value::Table(part)) = table.get_mut(part) {
+                part.remove("format");
+            }
         }
     }
     if before == now {
@@ -147,6 +157,7 @@ impl Work {
         let source = Source { base, donor };
         let config = peregrine::Config::from_gguf(&source.base)?;
         let ctx = context_for(run, &config);
+        settings.check_formats(&config)?;
 
         let template = ChatTemplate::from_gguf(&source.base, None).ok();
         let options = DataOptions { context: ctx, pack: !run.no_pack.unwrap_or(false), ..DataOptions::default() };
@@ -163,10 +174,15 @@ impl Work {
         };
         let (batch, accum) = (run.batch.unwrap_or(4), run.accum.unwrap_or(1) as u64);
         let tokens = batch.saturating_mul(ctx);
+        if tokens > u16::MAX as u32 {
+            let (what, expected) = ("--batch times --ctx".into(), "at most 65535 tokens a pass; see --accum".into());
+            return Err(Error::Argument { what, expected, got: format!("{batch} x {ctx}") }.into());
+        }
+        let data = fingerprint(&source.base, &training);
         let training = Batches::new(training, batch as usize, seed)?;
         let validation: Vec<Vec<Sequence>> = validation.chunks(batch as usize).map(<[_]>::to_vec).collect();
-        let epoch = training.steps_per_epoch().div_ceil(accum);
-        let steps = run.steps.unwrap_or_else(|| run.epochs.unwrap_or(1) * epoch);
+        let passes = run.epochs.unwrap_or(1).saturating_mul(training.steps_per_epoch());
+        let steps = run.steps.unwrap_or(passes.div_ceil(accum));
 
         let options = TrainOptions {
             context: ctx,
@@ -185,11 +201,10 @@ impl Work {
         let path = folder.join("config.toml");
         let text = toml::to_string_pretty(&settings)?;
         if !how.resume {
-            std::fs::write(&path, text).map_err(|source| Error::Io { path, source })?;
+            peregrine::files::replace(&path, text.as_bytes()).map_err(|source| Error::Io { path, source })?;
         }
         let events = Events::open(&folder.join("events.jsonl"))?;
         let losses = (Curve::new(), Curve::new());
-        let skipped = 0;
         let mut work = Work {
             settings,
             folder,
@@ -202,7 +217,7 @@ impl Work {
             accum,
             events,
             losses,
-            skipped,
+            data,
         };
         work.take_up(how.resume)?;
         Ok(work)
@@ -213,8 +228,16 @@ impl Work {
         let checkpoint = self.checkpoint();
         if resume && checkpoint.exists() {
             let place = self.trainer.restore(&Gguf::open(&checkpoint)?)?;
+            if place.data != self.data {
+                let (what, got) = ("--resume".into(), "others: the model's file or the data were changed".into());
+                return Err(Error::Argument {
+                    what,
+                    expected: "the model and data that the run began with".into(),
+                    got,
+                }
+                .into());
+            }
             self.training.set_position(place.position);
-            self.skipped = place.skipped;
         }
         let step = self.trainer.steps();
         if resume {
@@ -225,7 +248,7 @@ impl Work {
             "recipe": self.settings.recipe.name(), "step": step, "steps": self.steps,
             "parameters": self.trainer.parameters().count(), "device": card.name, "version": env!("CARGO_PKG_VERSION"),
         });
-        let what = if resume { "run_resume" } else { "run_start" };
+        let what = if self.events.is_new() { "run_start" } else { "run_resume" };
         Ok(self.events.add(what, fields)?)
     }
 
@@ -259,7 +282,7 @@ impl Work {
             if in_a_row == MOST_SKIPPED {
                 bar.finish_and_clear();
                 let what = format!("{MOST_SKIPPED} steps in a row whose loss or gradients are not finite");
-                let hint = "Take a smaller --lr or a longer --warmup; the last checkpoint is from before".into();
+                let hint = "Begin a new run with a smaller --lr or a longer --warmup".into();
                 return Err(Error::Unsupported { what, hint }.into());
             }
             let done = step + 1;
@@ -294,7 +317,6 @@ impl Work {
             "tokens_per_s": (tokens_per_s * 10.0).round() / 10.0,
         });
         if !applied {
-            self.skipped += 1;
             line["skipped"] = json!(true);
         }
         self.losses.0.push((step, loss));
@@ -329,7 +351,7 @@ impl Work {
 
     fn save(&mut self) -> Result<(), Failure> {
         let path = self.checkpoint();
-        self.trainer.save(&path, self.training.position(), self.skipped)?;
+        self.trainer.save(&path, self.training.position(), self.data)?;
         self.events.add("checkpoint", json!({ "step": self.trainer.steps(), "file": "checkpoint.gguf" }))?;
         let title = format!("{} of {}", self.settings.recipe.name(), self.folder.display());
         let path = self.folder.join("loss.svg");
@@ -350,13 +372,13 @@ impl Work {
         };
         match (settings.recipe, &settings.lora, &settings.full, &settings.scratch) {
             (Recipe::Lora, Some(lora), ..) => {
-                if let Some(format) = &lora.merge {
-                    model("model.gguf", "--merge", format)?;
-                }
                 let (path, peft) = (self.folder.join("adapter.gguf"), self.folder.join("peft"));
                 self.trainer.export_adapter(&path)?;
                 let base = settings.model.as_deref().map_or("the built-in model".into(), |m| m.display().to_string());
                 self.trainer.export_peft(&peft, &base)?;
+                if let Some(format) = &lora.merge {
+                    model("model.gguf", "--merge", format)?;
+                }
                 written.extend([path, peft]);
             }
             (_, _, Some(full), _) => model("model.gguf", "--format", full.format.as_deref().unwrap_or("base"))?,
@@ -365,7 +387,7 @@ impl Work {
         }
         for path in &written {
             output::tell(format!("wrote {}", path.display()));
-            self.events.add("export", json!({ "step": self.trainer.steps(), "file": path }))?;
+            self.events.add("export", json!({ "step": self.trainer.steps(), "file": path.display().to_string() }))?;
         }
         Ok(())
     }
@@ -404,11 +426,27 @@ fn trainer(
 /// What to do where the device has no room.
 fn no_room(failure: Failure) -> Failure {
     match failure.downcast_ref() {
-        Some(Error::Limit { .. } | Error::Gpu { .. }) => {
+        Some(Error::Limit { .. }) => context("there is no room: try --recompute, a smaller --batch or --ctx", failure),
+        Some(Error::Gpu { message, .. }) if message.contains("allocated") => {
             context("there is no room: try --recompute, a smaller --batch or --ctx", failure)
         }
         _ => failure,
     }
+}
+
+/// A number that tells base and data apart from others: of the base the beginning of every tensor, of the data all.
+fn fingerprint(base: &Gguf, sequences: &[Sequence]) -> u64 {
+    let mut bytes = Vec::new();
+    for tensor in base.tensors() {
+        bytes.extend_from_slice(tensor.name.as_bytes());
+        let data = base.data(tensor);
+        bytes.extend_from_slice(&data[..data.len().min(256)]);
+    }
+    for sequence in sequences {
+        let numbers = sequence.ids.iter().chain(&sequence.labels);
+        numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    }
+    peregrine::files::hash(&bytes)
 }
 
 fn tell_data(path: &Path, report: &Report) {

@@ -4,6 +4,7 @@ use super::context;
 use crate::cli::Failure;
 use clap::{Args, ValueEnum};
 use peregrine::formats::Format;
+use peregrine::model::tensors::{Role, Slot, slots};
 use peregrine::model::{Architecture, Target};
 use peregrine::train::{AdamW, Decline, LoraOptions, NewModel, Optimizer, Schedule};
 use peregrine::{Config, Error};
@@ -241,14 +242,35 @@ impl Settings {
             let got = format!("{}, which is one for {}", path.display(), below.recipe.name());
             return Err(bad("--config", format!("a recipe for {}", self.recipe.name()), got));
         }
-        let mut all = toml::Table::try_from(&below)?;
-        lay_over(&mut all, toml::Table::try_from(&self)?);
-        // epochs and steps are two ways to say one thing: the flag that was given wins
-        if let (Some(toml::Value::Table(run)), true) = (all.get_mut("run"), self.run.steps.is_some()) {
-            run.remove("epochs");
-        } else if let (Some(toml::Value::Table(run)), true) = (all.get_mut("run"), self.run.epochs.is_some()) {
-            run.remove("steps");
+        let others = [
+            ("lora", below.lora.is_some() && self.lora.is_none()),
+            ("full", below.full.is_some() && self.full.is_none()),
+            ("scratch", below.scratch.is_some() && self.scratch.is_none()),
+        ];
+        if let Some((name, _)) = others.into_iter().find(|(_, there)| *there) {
+            let got = format!("a table [{name}] in {}", path.display());
+            return Err(bad("--config", format!("settings of {} alone", self.recipe.name()), got));
         }
+        let mut all = toml::Table::try_from(&below)?;
+        // of two ways to say one thing, the flag that was given wins
+        let mut without = |table: &str, key: &str| {
+            if let Some(toml::Value::Table(table)) = all.get_mut(table) {
+                table.remove(key);
+            }
+        };
+        let given = |given: bool, table: &'static str, key: &'static str| given.then_some((table, key));
+        let (scratch, full) = (self.scratch.clone().unwrap_or_default(), self.full.clone().unwrap_or_default());
+        let losers = [
+            given(self.run.steps.is_some(), "run", "epochs"),
+            given(self.run.epochs.is_some(), "run", "steps"),
+            given(self.run.val.is_some(), "run", "val-share"),
+            given(self.run.val_share.is_some(), "run", "val"),
+            given(scratch.tokenizer.is_some(), "scratch", "vocab"),
+            given(scratch.vocab.is_some(), "scratch", "tokenizer"),
+            given(full.embeddings.is_some(), "full", "tensors"),
+        ];
+        losers.into_iter().flatten().for_each(|(table, key)| without(table, key));
+        lay_over(&mut all, toml::Table::try_from(&self)?);
         Ok(all.try_into()?)
     }
 
@@ -283,18 +305,47 @@ impl Settings {
         if let Some((what, _)) = counts.into_iter().find(|(_, value)| *value == Some(0)) {
             return Err(bad(what, "1 or more", 0));
         }
-        let formats = [
-            ("--merge", self.lora.as_ref().and_then(|lora| lora.merge.as_ref())),
-            ("--format", self.full.as_ref().and_then(|full| full.format.as_ref())),
-            ("--format", self.scratch.as_ref().and_then(|scratch| scratch.format.as_ref())),
-        ];
-        for (flag, name) in formats {
-            name.map_or(Ok(None), |name| format(flag, name))?;
+        self.formats().try_for_each(|(flag, name)| format(flag, name).map(drop))?;
+        if run.seed.is_some_and(|seed| seed > i64::MAX as u64) {
+            return Err(bad("--seed", format!("at most {}", i64::MAX), run.seed.unwrap_or(0)));
+        }
+        let parts = self.full.as_ref().and_then(|full| full.tensors.as_ref());
+        if parts.is_some_and(|parts| parts.iter().any(|part| part.trim().is_empty())) {
+            return Err(bad("--tensors", "parts of tensors' names, separated by commas", "an empty one"));
+        }
+        let warm = self.scratch.as_ref().filter(|_| self.recipe == Recipe::WarmStart);
+        if warm.is_some_and(|scratch| scratch.tokenizer.is_some() || scratch.vocab.is_some()) {
+            return Err(bad("--tokenizer or --vocab", "neither: a warm start has the donor's vocabulary", "one"));
         }
         if run.data.is_none() {
             return Err(bad("--data", "a file to learn from", "none"));
         }
         Ok(())
+    }
+
+    /// Whether the formats of what the run will write suit the model: better told before than after the run.
+    pub fn check_formats(&self, config: &Config) -> Result<(), Failure> {
+        for (flag, name) in self.formats() {
+            let Some(format) = format(flag, name)? else { continue };
+            let whole = |slot: &&Slot| slot.shape[0].is_multiple_of(format.block_weights() as u64);
+            let matrices = || slots(config).into_iter().filter(|slot| slot.role == Role::Matrix);
+            if let Some(slot) = matrices().find(|slot| !whole(&slot)) {
+                let expected = format!("a format for rows of {}, as {} has them", slot.shape[0], slot.name);
+                let got = format!("{}, whose blocks have {} weights", format.name(), format.block_weights());
+                return Err(bad(flag, expected, got));
+            }
+        }
+        Ok(())
+    }
+
+    /// (flag, name) of the formats that are asked for.
+    fn formats(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let formats = [
+            ("--merge", self.lora.as_ref().and_then(|lora| lora.merge.as_deref())),
+            ("--format", self.full.as_ref().and_then(|full| full.format.as_deref())),
+            ("--format", self.scratch.as_ref().and_then(|scratch| scratch.format.as_deref())),
+        ];
+        formats.into_iter().filter_map(|(flag, name)| Some((flag, name?)))
     }
 
     /// The rate over so many steps.
