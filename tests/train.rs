@@ -3,11 +3,11 @@
 mod common;
 
 use common::gpu::*;
-use common::tiny::TinyModel;
+use common::tiny::{TinyModel, vector};
 use common::{Random, Table, close, ids, json, numbers};
 use peregrine::formats::Format;
 use peregrine::gguf::Gguf;
-use peregrine::model::Architecture;
+use peregrine::model::{Adapters, Architecture};
 use peregrine::reference::ReferenceModel;
 use peregrine::train::{
     AdamW, Decline, IGNORED, LoraOptions, NewModel, Of, Optimizer, Schedule, Sequence, TrainOptions, Trainer,
@@ -163,6 +163,25 @@ fn ragged(vocab: u32, seed: u64) -> Vec<Sequence> {
     [6, 1, 70, 9].map(sequence).to_vec().into_iter().filter(|sequence| sequence.counted() > 0).collect()
 }
 
+fn check_gradients(table: &mut Table, row: &str, gpu: &Gpu, gguf: &Gguf, vocab: u32) {
+    let batch = ragged(vocab, 11);
+    let mut reference = ReferenceModel::<f64>::from_gguf(gguf).unwrap();
+    let want = reference.gradients(&batch).unwrap();
+    let trainer = Trainer::full(&masters(gpu, gguf), |_| true, learning(80, 96, 0.0)).unwrap();
+    let (loss, _) = block_on(trainer.gradients(std::slice::from_ref(&batch))).unwrap();
+    let want_loss = reference.loss(&batch).unwrap() as f32;
+    table.row(&format!("{row}: loss"), close("loss", &[loss as f32], &[want_loss], 0.0, 1e-5).map(drop));
+    assert_eq!(trainer.parameters().list().len(), want.len(), "{row}: every tensor learns");
+    for parameter in trainer.parameters().list() {
+        let got = block_on(trainer.parameters().read(gpu, parameter, Of::Gradient)).unwrap();
+        let want: Vec<f32> = want[&parameter.name].iter().map(|&g| g as f32).collect();
+        let most = want.iter().fold(0.0f32, |most, g| most.max(g.abs()));
+        assert!(most > 0.0, "{row}: {} has a gradient", parameter.name);
+        let outcome = close("gradient", &got, &want, 2e-4 * most, 0.0);
+        table.row(&format!("{row}: {}", parameter.name), outcome.map(drop));
+    }
+}
+
 /// Every tensor's gradient against the reference's, which tests/backward.rs holds against differences in f64.
 #[test]
 fn gradients_of_whole_models() {
@@ -193,25 +212,29 @@ fn gradients_of_whole_models() {
         for tiny in &models {
             // weights in several parts, for the large vocabulary
             let gpu = if tiny.vocab > 65_536 { gpu.with_max_binding(5 << 20) } else { gpu.clone() };
-            let gguf = tiny.gguf();
-            let batch = ragged(tiny.vocab, 11);
-            let mut reference = ReferenceModel::<f64>::from_gguf(&gguf).unwrap();
-            let want = reference.gradients(&batch).unwrap();
-            let trainer = Trainer::full(&masters(&gpu, &gguf), |_| true, learning(80, 96, 0.0)).unwrap();
-            let (loss, _) = block_on(trainer.gradients(std::slice::from_ref(&batch))).unwrap();
             let row = format!("{} tied {}, V {}, {profile}", tiny.architecture.name(), tiny.tied, tiny.vocab);
-            let want_loss = reference.loss(&batch).unwrap() as f32;
-            table.row(&format!("{row}: loss"), close("loss", &[loss as f32], &[want_loss], 0.0, 1e-5).map(drop));
-            assert_eq!(trainer.parameters().list().len(), want.len(), "{row}: every tensor learns");
-            for parameter in trainer.parameters().list() {
-                let got = block_on(trainer.parameters().read(&gpu, parameter, Of::Gradient)).unwrap();
-                let want: Vec<f32> = want[&parameter.name].iter().map(|&g| g as f32).collect();
-                let most = want.iter().fold(0.0f32, |most, g| most.max(g.abs()));
-                assert!(most > 0.0, "{row}: {} has a gradient", parameter.name);
-                let outcome = close("gradient", &got, &want, 2e-4 * most, 0.0);
-                table.row(&format!("{row}: {}", parameter.name), outcome.map(drop));
-            }
+            check_gradients(&mut table, &row, &gpu, &tiny.gguf(), tiny.vocab);
         }
+    }
+    table.finish();
+}
+
+/// Files may lack a bias beside others, or have a head norm in one block alone.
+#[test]
+fn gradients_of_uneven_models() {
+    let mut table = Table::new("gradients of uneven models");
+    let qwen2 = TinyModel::new(Architecture::Qwen2, Format::F32, 5);
+    let mut tensors = qwen2.tensors();
+    tensors.retain(|tensor| tensor.name != "blk.0.attn_k.bias");
+    check_gradients(&mut table, "a bias missing", gpu(), &qwen2.gguf_of(&tensors), 203);
+    let llama = TinyModel::new(Architecture::Llama, Format::F32, 6);
+    for (norms, block) in [(&["attn_q_norm"][..], 0), (&["attn_k_norm"], 0), (&["attn_q_norm", "attn_k_norm"], 1)] {
+        let mut tensors = llama.tensors();
+        for norm in norms {
+            let gains = Random::new(7).normals(llama.head_size as usize, 1.0);
+            tensors.push(vector(&format!("blk.{block}.{norm}.weight"), &gains));
+        }
+        check_gradients(&mut table, &format!("{norms:?} in block {block}"), gpu(), &llama.gguf_of(&tensors), 203);
     }
     table.finish();
 }
@@ -390,6 +413,20 @@ fn dropout_is_the_same_in_every_run() {
     let ((before, _), (dropped_before, dropped_step)) = (loss(0.0), loss(0.5));
     assert_eq!(before, dropped_before);
     assert_ne!(before, dropped_step);
+}
+
+#[test]
+fn an_adapter_file_of_rank_0_is_refused() {
+    let gguf = TinyModel::new(Architecture::Llama, Format::F32, 61).gguf();
+    let model = block_on(Model::load(gpu(), &gguf, |_, _| ())).unwrap();
+    let mut writer = peregrine::gguf::Writer::new();
+    writer.set("general.type", "adapter").set("general.architecture", "llama").set("adapter.lora.alpha", 1.0f32);
+    let kind = Format::F32.tensor_type();
+    writer.tensor("blk.0.attn_q.weight.lora_a", &[60, 0], kind, &[]);
+    writer.tensor("blk.0.attn_q.weight.lora_b", &[0, 72], kind, &[]);
+    let file = Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap();
+    let outcome = Adapters::from_gguf(gpu(), model.config(), model.weights(), &file);
+    assert!(outcome.err().expect("an error").to_string().contains("rank of 1 or more"));
 }
 
 #[test]

@@ -302,7 +302,11 @@ impl Work {
         }
         if interrupted.load(Ordering::Relaxed) {
             let (step, folder) = (self.trainer.steps(), self.folder.display());
-            output::tell(format!("stopped at step {step} of {}; --out {folder} --resume goes on", self.steps));
+            output::tell(format!(
+                "stopped at step {step} of {}; `peregrine train {} --out {folder} --resume` goes on",
+                self.steps,
+                self.settings.recipe.name()
+            ));
             return Ok(());
         }
         self.export()
