@@ -13,7 +13,9 @@ use common::{Random, close};
 use peregrine::bench::{Ceilings, median};
 use peregrine::formats::Format;
 use peregrine::kernels::attention::Splits;
-use peregrine::kernels::attention_backward::{Heads, attention_dkv, attention_dq, attention_sequence};
+use peregrine::kernels::attention_backward::{
+    AttentionBackward, Heads, attention_dkv, attention_dq, attention_sequence,
+};
 use peregrine::kernels::linear::{Finish, Input, linear};
 use peregrine::kernels::optimizer::{Rates, Region, sums_of};
 use peregrine::kernels::rms_norm::Rows;
@@ -581,8 +583,16 @@ fn of_attention(bench: &Bench, random: &mut Random) {
     let bounds = buffer(&vec![[0, t]; t as usize]);
     let products = |n: u32| Work::Flops((n * 2 * h * d) as f64 * (t * (t + 1) / 2) as f64);
     let forward = |plan: &mut PlanBuilder| attention_sequence(plan, "attn", shape, &bounds, &qkv, &y, &log_sums);
-    let backward_q =
-        |plan: &mut PlanBuilder| attention_dq(plan, "dq", shape, &bounds, &qkv, &y, &dy, &log_sums, &means, &dqkv);
+    let of = AttentionBackward {
+        shape,
+        bounds: &bounds,
+        qkv: &qkv,
+        dy: &dy,
+        log_sums: &log_sums,
+        means: &means,
+        dqkv: &dqkv,
+    };
+    let backward_q = |plan: &mut PlanBuilder| attention_dq(plan, "dq", of, &y);
     bench.run(
         "attention_sequence T 512",
         frame(0, t),
@@ -614,7 +624,7 @@ fn of_attention(bench: &Bench, random: &mut Random) {
         "attention_dkv T 512",
         frame(0, t),
         products(4),
-        |plan, _| attention_dkv(plan, "dkv", shape, &bounds, &qkv, &dy, &log_sums, &means, &dqkv),
+        |plan, _| attention_dkv(plan, "dkv", of),
         || check_columns(y_width as usize, width as usize),
     );
 

@@ -22,21 +22,18 @@ fn slopes4(s: vec4<f32>, dp: vec4<f32>, log_sum: f32, mean: f32, seen: vec4<bool
 
 @compute @workgroup_size(8)
 fn attention_dq_lane(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    let shared_by = params.heads / params.kv_heads;
-    let queries = frame.tokens * shared_by;
-    let is_own = group.z * 8u + lane.index < queries; // lanes past the end repeat the last query; they store nothing
-    if (!NEEDS_ALL_LANES && !is_own) {
+    let own = query_of(group, lane.index);
+    if (!NEEDS_ALL_LANES && !own.is_own) {
         return;
     }
-    let own = min(group.z * 8u + lane.index, queries - 1u);
-    let token = own / shared_by;
-    let head = group.x * shared_by + own % shared_by;
-    let query = head_at(token, head);
-    let at = token * (params.y_stride / 4u) + head * (params.head_size / 4u);
+    let token = own.token;
+    let head = own.head;
+    let query = own.row;
+    let at = own.at;
     let log_sum = log_sums[token * params.heads + head];
     let first = bounds[token].x; // key that this query sees
-    let begin = bounds[group.z * 8u / shared_by].x; // the same in all lanes, as is the end
-    let end = min(group.z * 8u + 7u, queries - 1u) / shared_by + 1u;
+    let begin = first_key(group); // the same in all lanes, as is the end
+    let end = past_keys(group);
     var mean = 0.0;
     for (var i = 0u; i < params.head_size / 4u; i++) {
         mean += dot(dy[at + i], y[at + i]);
@@ -71,12 +68,12 @@ fn attention_dq_lane(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
             sum = plus_keys(sum, ds1, k1, i, lane);
             sum = plus_keys(sum, ds2, k2, i, lane);
             sum = plus_keys(sum, ds3, k3, i, lane);
-            if (is_own) {
+            if (own.is_own) {
                 put_gradient(query + i, sum);
             }
         }
     }
-    if (is_own) {
+    if (own.is_own) {
         means[token * params.heads + head] = mean;
     }
 }

@@ -19,20 +19,17 @@ fn put_sums(at: u32, s: Eight) {
 
 @compute @workgroup_size(8)
 fn attention_sequence_lane(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) {
-    let shared_by = params.heads / params.kv_heads;
-    let queries = frame.tokens * shared_by;
-    let is_own = group.z * 8u + lane.index < queries; // lanes past the end repeat the last query; they store nothing
-    if (!NEEDS_ALL_LANES && !is_own) {
+    let own = query_of(group, lane.index);
+    if (!NEEDS_ALL_LANES && !own.is_own) {
         return;
     }
-    let own = min(group.z * 8u + lane.index, queries - 1u);
-    let token = own / shared_by;
-    let head = group.x * shared_by + own % shared_by;
-    let query = head_at(token, head);
-    let at = token * (params.y_stride / 4u) + head * (params.head_size / 4u);
+    let token = own.token;
+    let head = own.head;
+    let query = own.row;
+    let at = own.at;
     let first = bounds[token].x; // key that this query sees
-    let begin = bounds[group.z * 8u / shared_by].x; // the same in all lanes, as is the end
-    let end = min(group.z * 8u + 7u, queries - 1u) / shared_by + 1u;
+    let begin = first_key(group); // the same in all lanes, as is the end
+    let end = past_keys(group);
     let masked = vec4<f32>(-1e30);
     var most = -1e30;
     var total = 0.0;
@@ -77,12 +74,12 @@ fn attention_sequence_lane(@builtin(workgroup_id) group: vec3<u32>, lane: Lane) 
             sum = plus_values(sum, p1, k1 + values, i, lane);
             sum = plus_values(sum, p2, k2 + values, i, lane);
             sum = plus_values(sum, p3, k3 + values, i, lane);
-            if (is_own) {
+            if (own.is_own) {
                 put_sums(at + i, sum);
             }
         }
     }
-    if (is_own) {
+    if (own.is_own) {
         for (var i = 0u; i < params.head_size / 4u; i++) {
             y[at + i] /= total;
         }

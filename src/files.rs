@@ -1,34 +1,36 @@
-//! Small files that are kept between runs.
+//! Files that are written whole, and hashes of what they hold.
 
 use crate::error::{Error, Result};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file whole or not at all: who reads it meanwhile, or after a crash, finds the old one or the new one. Makes
-/// its folder where there is none.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+/// Writes a small file whole or not at all, whoever else writes it at the same time. Makes its folder where there is none.
+pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.into(), source })?;
     }
-    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&draft, content).and_then(|()| std::fs::rename(&draft, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&draft);
-    })
+    let draft = format!(".{}.tmp", std::process::id());
+    written(path, &draft, |out| out.write_all(content).map_err(|source| Error::Write { source }))
 }
 
-/// Writes a large file whole or not at all: under a temporary name in its folder, which is made where there is none, then
-/// synced to the disk and renamed. After a crash at any moment there is the old file or the new one.
+/// Writes a file whole or not at all: under a temporary name in its folder, then synced to the disk and renamed. Who reads it
+/// meanwhile, or after a crash at any moment, finds the old file or the new one. One at a time may write it: the temporary
+/// name is NAME.tmp always, so that no crash leaves another draft behind.
 ///
 /// # Errors
 /// [`Error::InFile`] with what `write` or the system says; the old file is then as it was.
 pub fn replace_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    written(path, ".tmp", write)
+}
+
+/// `ending` makes the temporary name.
+fn written(path: &Path, ending: &str, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let failed = |source| Error::Write { source };
     let mut draft = path.as_os_str().to_owned();
-    draft.push(".tmp");
+    draft.push(ending);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let whole = || -> Result<()> {
-        folder.map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&draft).map_err(failed)?);
         write(&mut out)?;
         out.flush().map_err(failed)?;

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
+use crate::kernels::attention::check_head_size;
 use crate::kernels::linear::{Finish, Input, Squares, linear};
 use crate::kernels::rms_norm::{Rows, rms_norm};
 use crate::kernels::rope_kv::Angles;
@@ -15,12 +16,12 @@ use crate::taps::{Readout, Tap, Tapped, Taps, extend};
 use crate::tensor::Tensor;
 
 /// Tokens of one pass at most: a dimension of workgroups.
-const MOST_TOKENS: u32 = 65_535;
+pub const MOST_TOKENS: u32 = 65_535;
 /// Tokens whose logits are made at once, when they are asked for.
 const LOGITS_CHUNK: u32 = 16;
 
 /// Room for a pass over whole sequences of a model.
-pub struct SequenceMode {
+pub(crate) struct SequenceMode {
     model: Model,
     context: u32,
     tokens: u32,
@@ -64,10 +65,7 @@ impl SequenceMode {
             return Err(Error::Argument { what: "tokens of a pass".into(), expected, got });
         }
         let (gpu, config) = (model.gpu(), model.config());
-        if config.head_size > 256 || !config.head_size.is_multiple_of(4) {
-            let what = format!("whole sequences with a head size of {}", config.head_size);
-            return Err(Error::Unsupported { what, hint: "Attention here takes multiples of 4 up to 256".into() });
-        }
+        check_head_size(config.head_size)?;
         let rope = Rope::new(&config.rope, model.weights().rope_freqs.as_deref())?;
         let mut activations = activations(model, tokens, kept == Kept::All, dropout, logits)?;
         activations.tap(gpu, taps)?;

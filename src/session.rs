@@ -6,7 +6,7 @@ mod chain;
 pub(crate) use chain::DEPTH;
 
 use crate::error::{Error, Result};
-use crate::kernels::attention::MAX_HEAD_SIZE;
+use crate::kernels::attention::check_head_size;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::rope_kv::{Angles, KvCache};
 use crate::kernels::{KvFormat, few_tokens};
@@ -80,12 +80,7 @@ enum Last {
 impl Session {
     pub(crate) fn new(model: &Model, options: &SessionOptions) -> Result<Session> {
         let (gpu, config) = (model.gpu(), model.config());
-        if config.head_size > MAX_HEAD_SIZE || !config.head_size.is_multiple_of(4) {
-            return Err(Error::Unsupported {
-                what: format!("a head size of {}", config.head_size),
-                hint: format!("Attention here takes multiples of 4 up to {MAX_HEAD_SIZE}"),
-            });
-        }
+        check_head_size(config.head_size)?;
         let context = match options.context {
             None => config.context_length.min(DEFAULT_CONTEXT),
             Some(0) => config.context_length,

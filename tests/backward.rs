@@ -243,16 +243,7 @@ fn whole_models() {
 #[test]
 fn a_vocabulary_above_65536() {
     let mut table = Table::new("gradients");
-    let tiny = TinyModel {
-        blocks: 1,
-        embedding: 8,
-        heads: 2,
-        kv_heads: 1,
-        head_size: 4,
-        feed_forward: 12,
-        vocab: 70_001,
-        ..TinyModel::new(Architecture::Llama, Format::F32, 3)
-    };
+    let tiny = TinyModel::of_a_large_vocabulary(3);
     check_model(&tiny, &mut table, "llama");
     table.finish();
 }

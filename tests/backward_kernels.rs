@@ -6,7 +6,9 @@ use common::gpu::*;
 use common::{Random, Table, close};
 use peregrine::formats::Format;
 use peregrine::kernels::add_bias_backward::add_bias_backward;
-use peregrine::kernels::attention_backward::{Heads, attention_dkv, attention_dq, attention_sequence};
+use peregrine::kernels::attention_backward::{
+    AttentionBackward, Heads, attention_dkv, attention_dq, attention_sequence,
+};
 use peregrine::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
 use peregrine::kernels::embed_backward::embed_backward;
 use peregrine::kernels::matmul_dw::matmul_dw;
@@ -399,8 +401,11 @@ fn attention_of_sequences() {
             let bounds = buffer(&bounds);
             let outcome = run(&gpu, frame(0, t), |plan| {
                 attention_sequence(plan, "y", shape, &bounds, &qkv, &y, &log_sums)?;
-                attention_dq(plan, "dq", shape, &bounds, &qkv, &y, &dy, &log_sums, &means, &dqkv)?;
-                attention_dkv(plan, "dkv", shape, &bounds, &qkv, &dy, &log_sums, &means, &dqkv)
+                let (qkv, dy, dqkv) = (&qkv, &dy, &dqkv);
+                let (bounds, log_sums, means) = (&bounds, &log_sums, &means);
+                let of = AttentionBackward { shape, bounds, qkv, dy, log_sums, means, dqkv };
+                attention_dq(plan, "dq", of, &y)?;
+                attention_dkv(plan, "dkv", of)
             });
             let row = format!("{lengths:?}, {h} heads of {d}, {kv} kv, {profile}");
             let y_outcome = outcome.and_then(|()| close("y", &read_guarded(&y, t), &want_y, 1e-5, 1e-5));

@@ -186,6 +186,7 @@ fn killed_runs_go_on() {
         }
     }
     table.finish();
+    assert!(left < kills, "no run was killed: all had ended before");
     match folder.0.join("killed/config.toml").exists() {
         true => run(&["train", "lora", "--out", "killed", "--resume"].map(str::to_string)), // its own recipe
         false => run(&args("killed")),

@@ -25,6 +25,37 @@ fn seen4(key: u32, first: u32, last: u32) -> vec4<bool> {
     return (keys >= vec4<u32>(first)) & (keys <= vec4<u32>(last));
 }
 
+// A lane's query.
+struct Query {
+    is_own: bool, // lanes past the end repeat the last query; they store nothing
+    token: u32,
+    head: u32,
+    row: u32, // where it begins in qkv
+    at: u32,  // in y and dy
+}
+
+fn queries_each() -> u32 {
+    return params.heads / params.kv_heads; // of a token, on one kv head
+}
+
+fn query_of(group: vec3<u32>, lane: u32) -> Query {
+    let queries = frame.tokens * queries_each();
+    let number = min(group.z * 8u + lane, queries - 1u);
+    let token = number / queries_each();
+    let head = group.x * queries_each() + number % queries_each();
+    let at = token * (params.y_stride / 4u) + head * (params.head_size / 4u);
+    return Query(group.z * 8u + lane < queries, token, head, head_at(token, head), at);
+}
+
+// The keys that the queries of a workgroup see: from the first on, and before the last.
+fn first_key(group: vec3<u32>) -> u32 {
+    return bounds[group.z * 8u / queries_each()].x;
+}
+
+fn past_keys(group: vec3<u32>) -> u32 {
+    return min(group.z * 8u + 7u, frame.tokens * queries_each() - 1u) / queries_each() + 1u;
+}
+
 // A lane's own 32 channels.
 fn own_at(i: u32) -> Eight {
     return Eight(qkv[i], qkv[i + 1u], qkv[i + 2u], qkv[i + 3u], qkv[i + 4u], qkv[i + 5u], qkv[i + 6u], qkv[i + 7u]);

@@ -58,7 +58,7 @@ impl TuningFile {
         profile
     }
 
-    pub fn write(&self, best: &Trial) -> std::io::Result<()> {
+    pub fn write(&self, best: &Trial) -> peregrine::Result<()> {
         let text = json!({"of": self.of, "profile": object(best.profile), "prompt": best.prompt,
                           "prefill_tps": best.prefill, "decode_tps": best.decode});
         files::replace(&self.path, format!("{text:#}\n").as_bytes())

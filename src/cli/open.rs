@@ -204,15 +204,33 @@ pub struct RunArgs {
     /// Apply a LoRA adapter: a GGUF file, as `peregrine train lora` and llama.cpp's converter write it
     #[arg(long, value_name = "FILE")]
     pub lora: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Neither take what `peregrine tune` found for this model nor tune at its first load; exact runs never do
+    #[arg(long)]
+    pub no_tune: bool,
+}
+
+/// The GPU, and what is kept on disk for it.
+#[derive(Args, Clone)]
+pub struct DeviceArgs {
     /// GPU adapter, by number or by a part of its name (see `peregrine devices`)
     #[arg(long, value_name = "NAME|INDEX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub gpu: Option<String>,
     /// Keep nothing on disk between runs and read nothing of it: no compiled pipelines, no tuning
     #[arg(long)]
     pub no_cache: bool,
-    /// Neither take what `peregrine tune` found for this model nor tune at its first load; exact runs never do
-    #[arg(long)]
-    pub no_tune: bool,
+}
+
+impl DeviceArgs {
+    pub fn gpu(&self) -> Result<Gpu, Failure> {
+        Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone(), cache: self.cache() }))?)
+    }
+
+    /// The folder for what is kept between runs; None where nothing is.
+    pub fn cache(&self) -> Option<PathBuf> {
+        cache::folder().filter(|_| !self.no_cache)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -235,7 +253,7 @@ impl From<Kv> for KvFormat {
 
 impl RunArgs {
     pub fn gpu(&self) -> Result<Gpu, Failure> {
-        Ok(block_on(Gpu::with(&GpuOptions { adapter: self.gpu.clone(), cache: self.cache() }))?)
+        self.device.gpu()
     }
 
     pub fn options(&self) -> SessionOptions {
@@ -257,14 +275,9 @@ impl RunArgs {
         Ok(())
     }
 
-    /// The folder for what is kept between runs; None where nothing is.
-    pub fn cache(&self) -> Option<PathBuf> {
-        cache::folder().filter(|_| !self.no_cache)
-    }
-
     /// Where the model's tuning is kept; None where it must not matter: exact runs are the same whatever is tuned.
     fn tuning_file(&self, gpu: &Gpu, gguf: &Gguf) -> Option<TuningFile> {
-        let folder = self.cache().filter(|_| !self.no_tune && !self.exact)?;
+        let folder = self.device.cache().filter(|_| !self.no_tune && !self.exact)?;
         Some(TuningFile::new(&folder, gpu, gguf))
     }
 }

@@ -5,6 +5,7 @@ use super::open::Context;
 use super::{Failure, output};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use peregrine::files::replace_with;
 use peregrine::formats::Format;
 use peregrine::gguf::{Strings, Writer};
 use peregrine::model::tensors::{Need, Role, slots};
@@ -14,7 +15,7 @@ use rand_pcg::Pcg64;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Of the weights: that of a freshly initialised model, which keeps activations in bounds at every depth.
 const DEVIATION: f32 = 0.02;
@@ -85,8 +86,8 @@ impl Shape {
 
 /// Any format, by its name.
 fn formats() -> impl TypedValueParser<Value = Format> {
-    let named = |name: String| Format::ALL.into_iter().find(|format| format.name().eq_ignore_ascii_case(&name));
-    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(move |name| named(name).ok_or("unknown format"))
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .try_map(|name| Format::from_name(&name).ok_or("unknown format"))
 }
 
 impl Synth {
@@ -119,14 +120,16 @@ impl Synth {
             }
         }
         let size = writer.size()?;
-        replace(&self.out, size, |file| match self.header_only {
+        let written = replace_with(&self.out, |file| match self.header_only {
             true => {
-                let mut file = file;
-                file.write_all(&writer.header()?).map_err(|source| Error::Write { source })?;
-                file.set_len(size).map_err(|source| Error::Write { source })
+                let failed = |source| Error::Write { source };
+                file.write_all(&writer.header()?).and_then(|()| file.flush()).map_err(failed)?;
+                file.get_ref().set_len(size).map_err(failed)
             }
             false => write(&writer, &tensors, file, size, self.seed),
-        })?;
+        });
+        let what = format!("cannot write {}, {}", self.out.display(), output::bytes(size));
+        written.map_err(|error| Context { what, source: error.into() })?;
         output::line(format!("{}, {}", self.out.display(), output::bytes(size)), 0)?;
         Ok(())
     }
@@ -187,30 +190,13 @@ impl Numbers {
     }
 }
 
-/// Writes a file under a temporary name and renames it when it is whole, so that there is never half a file.
-fn replace(path: &Path, size: u64, write: impl FnOnce(File) -> peregrine::Result<()>) -> Result<(), Failure> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".peregrine-part");
-    let failed = |source: Failure| -> Failure {
-        let what = format!("cannot write {}, {}", path.display(), output::bytes(size));
-        Context { what, source }.into()
-    };
-    let file = File::create(&part).map_err(|error| failed(error.into()))?;
-    let written = write(file).map_err(Failure::from);
-    let renamed = written.and_then(|()| Ok(std::fs::rename(&part, path)?));
-    renamed.map_err(|error| {
-        let _ = std::fs::remove_file(&part); // what went wrong before is what to tell
-        failed(error)
-    })
-}
-
 /// The whole file, with a bar. Norms are ones. A matrix is pieces of a pool of random blocks, each from a random block of
 /// the pool to its end: encoding eight thousand million random weights would take minutes, and kernels do not see that
 /// blocks recur.
 fn write(
     writer: &Writer,
     tensors: &HashMap<String, (Format, u64)>,
-    file: File,
+    file: &mut BufWriter<File>,
     size: u64,
     seed: u64,
 ) -> peregrine::Result<()> {
@@ -218,7 +204,7 @@ fn write(
     let mut pools: HashMap<Format, Vec<u8>> = HashMap::new();
     let bar = output::byte_bar("writing");
     bar.set_length(size);
-    let mut out = bar.wrap_write(BufWriter::with_capacity(1 << 20, file));
+    let mut out = bar.wrap_write(file);
     let written = writer.write_with(&mut out, |name, out| {
         let (format, weights) = tensors[name];
         if format == Format::F32 && name.contains("norm") {
@@ -235,9 +221,8 @@ fn write(
         }
         Ok(())
     });
-    let flushed = written.and_then(|()| out.flush().map_err(|source| Error::Write { source }));
     bar.finish_and_clear();
-    flushed
+    written
 }
 
 /// Encoded random weights, normal as far as the sum of four random bytes is.

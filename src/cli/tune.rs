@@ -42,7 +42,7 @@ impl Tune {
         let tuning = block_on(tune(&model, &SessionOptions::default(), Duration::from_secs(self.seconds.into())))?;
         let best = &tuning.trials[tuning.best];
         let compared = tuning.trials.iter().any(|trial| trial.profile != model.gpu().profile());
-        let kept = match self.run.cache() {
+        let kept = match self.run.device.cache() {
             // what an earlier run found is better than what none has tried
             _ if !compared => Err(format!(
                 "no profile but the device's own was measured in {}, so nothing is found and nothing replaced; give it more --seconds",
@@ -54,7 +54,7 @@ impl Tune {
                     file.write(best).map_err(|error| format!("{} cannot be written: {error}", file.path().display()));
                 written.map(|()| file)
             }
-            None if self.run.no_cache => Err("--no-cache asks for that".into()),
+            None if self.run.device.no_cache => Err("--no-cache asks for that".into()),
             None => Err("there is no folder for it; PEREGRINE_CACHE_DIR can name one".into()),
         };
         let card = model.gpu().card();

@@ -47,6 +47,11 @@ impl Format {
         }
     }
 
+    /// The format of a name, in capitals or not.
+    pub fn from_name(name: &str) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.name().eq_ignore_ascii_case(name))
+    }
+
     /// The number that stands for this format in a file.
     pub fn tensor_type(self) -> TensorType {
         TensorType::from_name(self.name()).expect("every format is a tensor type")

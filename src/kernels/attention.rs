@@ -3,7 +3,7 @@
 use super::quantize::quantize_joined;
 use super::rope_kv::KvCache;
 use super::{few_tokens, reduce};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernel::{KernelKey, params};
 use crate::plan::{Cost, Grid, PlanBuilder};
@@ -25,6 +25,15 @@ params! { AttentionMergeParams { heads: u32, vectors: u32, split: u32, splits: u
 
 /// The largest head size that the kernels hold, in channels.
 pub const MAX_HEAD_SIZE: u32 = 256;
+
+/// Refuses heads that no attention kernel takes.
+pub(crate) fn check_head_size(head_size: u32) -> Result<()> {
+    if head_size <= MAX_HEAD_SIZE && head_size.is_multiple_of(4) {
+        return Ok(());
+    }
+    let what = format!("a head size of {head_size}");
+    Err(Error::Unsupported { what, hint: format!("Attention here takes multiples of 4 up to {MAX_HEAD_SIZE}") })
+}
 
 /// The most keys of a split that attention_token.wgsl holds the scores of.
 const TOKEN_KEYS: u32 = 512;

@@ -2,6 +2,7 @@
 //! token sees its own sequence up to itself. [`attention_sequence`] keeps the logarithms of the softmaxes' sums, from which
 //! [`attention_dq`] and then [`attention_dkv`] make the probabilities anew.
 
+use super::attention::MAX_HEAD_SIZE;
 use super::reduce;
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
@@ -40,7 +41,7 @@ impl Heads {
             y.cols
         );
         assert!(
-            head_size <= 256 && heads.is_multiple_of(kv_heads),
+            head_size <= MAX_HEAD_SIZE && heads.is_multiple_of(kv_heads),
             "{label}: heads of {head_size}, {heads} on {kv_heads}"
         );
         let scale = 1.0 / (head_size as f32).sqrt();
@@ -130,70 +131,60 @@ pub fn attention_sequence(
     Ok(())
 }
 
-/// Of [`attention_sequence`], with dy [T, H, D] -> the queries' part of dqkv [T, H + KV + KV, D], means [T, H] (f32).
-#[allow(clippy::too_many_arguments)]
-pub fn attention_dq(
-    plan: &mut PlanBuilder,
-    label: &str,
-    shape: Heads,
-    bounds: &wgpu::Buffer,
-    qkv: &Tensor,
-    y: &Tensor,
-    dy: &Tensor,
-    log_sums: &wgpu::Buffer,
-    means: &wgpu::Buffer,
-    dqkv: &Tensor,
-) -> Result<()> {
-    let params = shape.params(label, qkv, y);
-    assert!(dy.cols == y.cols && dqkv.cols == qkv.cols, "{label}: gradients have the shapes of what they belong to");
-    let buffers = [
-        ("bounds", bounds),
-        ("qkv", &qkv.buffer),
-        ("y", &y.buffer),
-        ("dy", &dy.buffer),
-        ("log_sums", log_sums),
-        ("means", means),
-        ("dqkv", &dqkv.buffer),
-    ];
-    let version = Version::choose(plan, shape);
+/// What the gradients of [`attention_sequence`] are made from and written to.
+#[derive(Clone, Copy)]
+pub struct AttentionBackward<'a> {
+    pub shape: Heads,
+    pub bounds: &'a wgpu::Buffer,   // as attention_sequence takes them
+    pub qkv: &'a Tensor,            // the same
+    pub dy: &'a Tensor,             // [T, H, D]
+    pub log_sums: &'a wgpu::Buffer, // as attention_sequence left them
+    pub means: &'a wgpu::Buffer,    // [T, H] f32, from attention_dq to attention_dkv
+    pub dqkv: &'a Tensor,           // [T, H + KV + KV, D]
+}
+
+/// y [T, H, D] of [`attention_sequence`] -> the queries' part of dqkv, means.
+pub fn attention_dq(plan: &mut PlanBuilder, label: &str, of: AttentionBackward, y: &Tensor) -> Result<()> {
+    let version = Version::choose(plan, of.shape);
     let key = match version {
         Version::Groups => version.key(plan, &["attention_dq.wgsl"]),
         Version::Lanes => version.key(plan, &["attend/dqkv_lane.wgsl", "attention_dq_lane.wgsl"]),
     };
-    plan.step(label, &key, params, &buffers, version.queries(shape), dqkv)?;
-    plan.cost(shape.cost(3));
-    Ok(())
+    of.step(plan, label, &key, Some(y), version.queries(of.shape), 3)
 }
 
-/// Of the same, after [`attention_dq`] -> the keys' and values' part of dqkv.
-#[allow(clippy::too_many_arguments)]
-pub fn attention_dkv(
-    plan: &mut PlanBuilder,
-    label: &str,
-    shape: Heads,
-    bounds: &wgpu::Buffer,
-    qkv: &Tensor,
-    dy: &Tensor,
-    log_sums: &wgpu::Buffer,
-    means: &wgpu::Buffer,
-    dqkv: &Tensor,
-) -> Result<()> {
-    let params = shape.params(label, qkv, dy);
-    assert!(dqkv.cols == qkv.cols, "{label}: gradients have the shapes of what they belong to");
-    let buffers = [
-        ("bounds", bounds),
-        ("qkv", &qkv.buffer),
-        ("dy", &dy.buffer),
-        ("log_sums", log_sums),
-        ("means", means),
-        ("dqkv", &dqkv.buffer),
-    ];
-    let version = Version::choose(plan, shape);
+/// After [`attention_dq`] -> the keys' and values' part of dqkv.
+pub fn attention_dkv(plan: &mut PlanBuilder, label: &str, of: AttentionBackward) -> Result<()> {
+    let version = Version::choose(plan, of.shape);
     let key = match version {
         Version::Groups => version.key(plan, &["attention_dkv.wgsl"]),
         Version::Lanes => version.key(plan, &["attend/dqkv_lane.wgsl", "attention_dkv_lane.wgsl"]),
     };
-    plan.step(label, &key, params, &buffers, version.keys(shape), dqkv)?;
-    plan.cost(shape.cost(4));
-    Ok(())
+    of.step(plan, label, &key, None, version.keys(of.shape), 4)
+}
+
+impl AttentionBackward<'_> {
+    /// `products` are the matrix products of one pass over the keys.
+    fn step(
+        self,
+        plan: &mut PlanBuilder,
+        label: &str,
+        key: &KernelKey,
+        y: Option<&Tensor>,
+        grid: Grid,
+        products: u64,
+    ) -> Result<()> {
+        let AttentionBackward { shape, bounds, qkv, dy, log_sums, means, dqkv } = self;
+        let params = shape.params(label, qkv, dy);
+        assert!(
+            dqkv.cols == qkv.cols && y.is_none_or(|y| y.cols == dy.cols),
+            "{label}: gradients have the shapes of what they belong to"
+        );
+        let mut buffers = vec![("bounds", bounds), ("qkv", &qkv.buffer)];
+        buffers.extend(y.map(|y| ("y", &y.buffer)));
+        buffers.extend([("dy", &dy.buffer), ("log_sums", log_sums), ("means", means), ("dqkv", &dqkv.buffer)]);
+        plan.step(label, key, params, &buffers, grid, dqkv)?;
+        plan.cost(shape.cost(products));
+        Ok(())
+    }
 }

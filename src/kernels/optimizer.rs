@@ -56,11 +56,6 @@ impl Region {
     }
 }
 
-fn params(w: &Tensor, region: Region, decays: bool) -> OptimizerParams {
-    let Region { first, rows, vectors } = region;
-    OptimizerParams { rows, vectors, first, stride: w.stride() / 4, decays: decays as u32 }
-}
-
 /// A region of w and of its gradient and moments, all of one shape [rows, cols]; rates holds one [`Rates`].
 #[allow(clippy::too_many_arguments)]
 pub fn adamw(
@@ -74,19 +69,8 @@ pub fn adamw(
     means: &Tensor,
     squares: &Tensor,
 ) -> Result<()> {
-    let params = params(w, region, decays);
-    let lanes = region.lanes();
-    let key = KernelKey::new(&[&["frame.wgsl", "optimizer.wgsl", "adamw.wgsl"]]);
-    let buffers = [
-        ("rates", rates),
-        ("gradient", &gradient.buffer),
-        ("w", &w.buffer),
-        ("means", &means.buffer),
-        ("squares", &squares.buffer),
-    ];
-    plan.step(label, &key, params, &buffers, Grid::once(lanes.div_ceil(64)), w)?;
-    plan.cost(Cost { weight_bytes: lanes as u64 * 16 * 7, ..Cost::default() });
-    Ok(())
+    let moments = [("means", &means.buffer), ("squares", &squares.buffer)];
+    update(plan, label, "adamw.wgsl", rates, region, decays, gradient, w, &moments)
 }
 
 /// As [`adamw`], with one moment.
@@ -101,12 +85,30 @@ pub fn sgd(
     w: &Tensor,
     momenta: &Tensor,
 ) -> Result<()> {
-    let params = params(w, region, decays);
-    let lanes = region.lanes();
-    let key = KernelKey::new(&[&["frame.wgsl", "optimizer.wgsl", "sgd.wgsl"]]);
-    let buffers = [("rates", rates), ("gradient", &gradient.buffer), ("w", &w.buffer), ("momenta", &momenta.buffer)];
-    plan.step(label, &key, params, &buffers, Grid::once(lanes.div_ceil(64)), w)?;
-    plan.cost(Cost { weight_bytes: lanes as u64 * 16 * 5, ..Cost::default() });
+    update(plan, label, "sgd.wgsl", rates, region, decays, gradient, w, &[("momenta", &momenta.buffer)])
+}
+
+#[allow(clippy::too_many_arguments)]
+fn update(
+    plan: &mut PlanBuilder,
+    label: &str,
+    kernel: &'static str,
+    rates: &wgpu::Buffer,
+    region: Region,
+    decays: bool,
+    gradient: &Tensor,
+    w: &Tensor,
+    moments: &[(&str, &wgpu::Buffer)],
+) -> Result<()> {
+    let Region { first, rows, vectors } = region;
+    let params = OptimizerParams { rows, vectors, first, stride: w.stride() / 4, decays: decays as u32 };
+    let key = KernelKey::new(&[&["frame.wgsl", "optimizer.wgsl", kernel]]);
+    let mut buffers = vec![("rates", rates), ("gradient", &gradient.buffer), ("w", &w.buffer)];
+    buffers.extend(moments);
+    plan.step(label, &key, params, &buffers, Grid::once(region.lanes().div_ceil(64)), w)?;
+    // the gradient is read, the weights and moments are read and written
+    let passes = 3 + 2 * moments.len() as u64;
+    plan.cost(Cost { weight_bytes: region.lanes() as u64 * 16 * passes, ..Cost::default() });
     Ok(())
 }
 

@@ -29,6 +29,10 @@ impl Architecture {
         }
     }
 
+    pub fn from_name(name: &str) -> Option<Architecture> {
+        Architecture::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
     /// How RoPE pairs the numbers of a head. No key tells it: it follows from how the converter of each architecture
     /// writes Q and K. For `llama` it permutes their rows so that pairs become neighbours; for the others it does not.
     pub fn pairing(self) -> Pairing {
@@ -49,7 +53,7 @@ impl Architecture {
             let hint = "the file is very old or no language model; convert the original model again".into();
             return Err(Error::MissingKey { key: key.into(), hint });
         }
-        Architecture::ALL.into_iter().find(|architecture| architecture.name() == name).ok_or_else(|| {
+        Architecture::from_name(name).ok_or_else(|| {
             let known = Architecture::ALL.map(Architecture::name).join(", ");
             Error::Unsupported { what: format!("architecture {name:?}"), hint: format!("Known are {known}") }
         })

@@ -22,12 +22,10 @@ struct ModelInner {
     masters: bool,
     config: Config,
     weights: Weights,
-    #[cfg(not(target_arch = "wasm32"))]
     times: LoadTimes,
 }
 
-/// Where the time of loading went: both ran side by side.
-#[cfg(not(target_arch = "wasm32"))]
+/// Where the time of loading went: both ran side by side. A browser does not measure it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadTimes {
     /// Seconds until the weights were on the GPU.
@@ -61,19 +59,19 @@ impl Model {
         #[cfg(target_arch = "wasm32")]
         let weights = {
             let _ = options; // a browser compiles when a session is made
-            Weights::upload(gpu, gguf, &config, tensors, &mut progress)?
+            Weights::upload(gpu, gguf, &config, tensors, false, &mut progress)?
         };
         #[cfg(not(target_arch = "wasm32"))]
         let (weights, times) = beside::upload(gpu, gguf, &config, tensors, options, &mut progress)?;
         gpu.wait()?; // an upload that failed is told here
-        let inner = ModelInner {
-            masters: false,
-            config,
-            weights,
-            #[cfg(not(target_arch = "wasm32"))]
-            times,
-        };
-        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+        #[cfg(target_arch = "wasm32")]
+        let times = LoadTimes::default();
+        Ok(Model::of(gpu, config, weights, false, times))
+    }
+
+    fn of(gpu: &Gpu, config: Config, weights: Weights, masters: bool, times: LoadTimes) -> Model {
+        let inner = ModelInner { masters, config, weights, times };
+        Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None }
     }
 
     /// The file's weights decoded to f32 and laid out so that they can learn: 4 bytes each on the GPU. A
@@ -85,16 +83,9 @@ impl Model {
         let config = Config::from_gguf(gguf)?;
         let tensors = Tensors::find(gguf, &config)?;
         tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        let weights = Weights::masters(gpu, gguf, &config, tensors, &mut progress)?;
+        let weights = Weights::upload(gpu, gguf, &config, tensors, true, &mut progress)?;
         gpu.wait()?;
-        let inner = ModelInner {
-            masters: true,
-            config,
-            weights,
-            #[cfg(not(target_arch = "wasm32"))]
-            times: LoadTimes::default(),
-        };
-        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+        Ok(Model::of(gpu, config, weights, true, LoadTimes::default()))
     }
 
     /// [`Model::load_masters`] of a new model whose embedding is a donor's, which stays as it is, through a projection that
@@ -115,14 +106,7 @@ impl Model {
         let projection = crate::train::projection(config.embedding_length, width, seed);
         let weights = Weights::warm_start(gpu, gguf, &config, tensors, donor, &projection, &mut progress)?;
         gpu.wait()?;
-        let inner = ModelInner {
-            masters: true,
-            config,
-            weights,
-            #[cfg(not(target_arch = "wasm32"))]
-            times: LoadTimes::default(),
-        };
-        Ok(Model { gpu: gpu.clone(), inner: Arc::new(inner), adapters: None })
+        Ok(Model::of(gpu, config, weights, true, LoadTimes::default()))
     }
 
     /// Whether the weights can change: [`Model::load_masters`].
@@ -162,7 +146,6 @@ impl Model {
         &self.gpu
     }
 
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn load_times(&self) -> LoadTimes {
         self.inner.times
     }
@@ -199,7 +182,7 @@ mod beside {
                 let count = compile(gpu, gguf, config, planned, options).unwrap_or(0);
                 (count, start.elapsed().as_secs_f64())
             });
-            let weights = Weights::upload(gpu, gguf, config, tensors, progress)?;
+            let weights = Weights::upload(gpu, gguf, config, tensors, false, progress)?;
             gpu.wait()?;
             let upload = start.elapsed().as_secs_f64();
             let (count, pipelines) = compiling.join().unwrap_or_default();
@@ -214,9 +197,8 @@ mod beside {
             return Ok(0);
         }
         let outline = gpu.outline();
-        let weights = Weights::upload(&outline, gguf, config, tensors, &mut |_, _| ())?;
-        let inner = ModelInner { masters: false, config: config.clone(), weights, times: LoadTimes::default() };
-        Model { gpu: outline.clone(), inner: Arc::new(inner), adapters: None }.session(options)?;
+        let weights = Weights::upload(&outline, gguf, config, tensors, false, &mut |_, _| ())?;
+        Model::of(&outline, config.clone(), weights, false, LoadTimes::default()).session(options)?;
         let keys = outline.kernel_keys();
         let next = AtomicUsize::new(0);
         let work = || {

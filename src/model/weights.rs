@@ -8,8 +8,10 @@ use crate::gguf::Gguf;
 use crate::gpu::Gpu;
 use crate::kernels::swiglu::Lie;
 use crate::weight::{Source, Vector, Weight};
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+
+/// The name of [`Weights::projection`], among the file's own.
+pub(crate) const PROJECTION: &str = "projection.weight";
 
 /// Fields bear GGUF's names. Shapes are [rows, cols]; C channels, H heads, KV kv heads, D head size, F feed-forward,
 /// V vocabulary.
@@ -58,18 +60,48 @@ pub struct Affine {
 }
 
 impl Weights {
-    /// Sends every tensor up, one after another, in pieces; `progress(done, total)` counts bytes of the file.
+    /// Sends every tensor up, one after another, in pieces; `progress(done, total)` counts bytes of the file. As `masters` they
+    /// are decoded to f32, row by row ([`Weight::master`]), so that they can learn.
     pub fn upload(
         gpu: &Gpu,
         gguf: &Gguf,
         config: &Config,
         tensors: Tensors,
+        masters: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Weights> {
-        Weights::load(Loader::new(gpu, gguf, tensors, false, progress), config)
+        let total = tensors.found.iter().map(|found| found.info.size).sum();
+        let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
+        let mut loader = Loader { gpu, gguf, tensors, done: 0, total, progress, masters };
+        let names = loader.tensors.keys().cloned().collect();
+        let token_embd = loader.matrix("token_embd.weight")?;
+        let mut blocks = Vec::new();
+        for b in 0..config.block_count {
+            let name = |what: &str| format!("blk.{b}.{what}");
+            blocks.push(BlockWeights {
+                attn_norm: loader.vector(&name("attn_norm.weight"))?,
+                attn_qkv: loader.stacked(&name("attn_qkv"), &["attn_q", "attn_k", "attn_v"].map(name))?,
+                attn_q_norm: loader.optional(&name("attn_q_norm.weight"))?,
+                attn_k_norm: loader.optional(&name("attn_k_norm.weight"))?,
+                attn_output: loader.affine(&name("attn_output"))?,
+                ffn_norm: loader.vector(&name("ffn_norm.weight"))?,
+                ffn_gate_up: loader.gate_up(&name("ffn_gate_up"), ["ffn_gate", "ffn_up"].map(name))?,
+                ffn_down: loader.affine(&name("ffn_down"))?,
+            });
+        }
+        let untied = loader.tensors.contains_key("output.weight");
+        Ok(Weights {
+            token_embd,
+            projection: None,
+            output_norm: loader.vector("output_norm.weight")?,
+            output: untied.then(|| loader.matrix("output.weight")).transpose()?,
+            blocks,
+            names,
+            rope_freqs: loader.tensors.get("rope_freqs.weight").map(|found| gguf.floats(found.info)).transpose()?,
+        })
     }
 
-    /// [`Weights::masters`] whose embedding is that of a donor, as it lies in its file, through a projection
+    /// Masters whose embedding is that of a donor, as it lies in its file, through a projection
     /// [C, donor's C].
     pub fn warm_start(
         gpu: &Gpu,
@@ -92,7 +124,7 @@ impl Weights {
                 got: format!("{} tokens", donor_config.vocab_size),
             });
         }
-        let mut weights = Weights::masters(gpu, gguf, config, tensors, progress)?;
+        let mut weights = Weights::upload(gpu, gguf, config, tensors, true, progress)?;
         let mut found = Tensors::find(donor, &donor_config)?.found.into_iter();
         let found = found.find(|found| found.slot.name == "token_embd.weight");
         let found = found.ok_or_else(|| Error::MissingTensor {
@@ -102,49 +134,8 @@ impl Weights {
         let cols = donor_config.embedding_length;
         let source = Source { format: found.format, rows: config.vocab_size, data: donor.data(found.info) };
         weights.token_embd = Weight::stacked(gpu, "token_embd.weight", cols, &[source])?;
-        weights.projection = Some(Weight::master(gpu, "projection.weight", cols, projection)?);
+        weights.projection = Some(Weight::master(gpu, PROJECTION, cols, projection)?);
         Ok(weights)
-    }
-
-    /// Every tensor decoded to f32, row by row ([`Weight::master`]): so that they can learn.
-    pub fn masters(
-        gpu: &Gpu,
-        gguf: &Gguf,
-        config: &Config,
-        tensors: Tensors,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Weights> {
-        Weights::load(Loader::new(gpu, gguf, tensors, true, progress), config)
-    }
-
-    fn load(mut loader: Loader, config: &Config) -> Result<Weights> {
-        let names = loader.tensors.keys().cloned().collect();
-        let token_embd = loader.matrix("token_embd.weight")?;
-        let mut blocks = Vec::new();
-        for b in 0..config.block_count {
-            let name = |what: &str| format!("blk.{b}.{what}");
-            blocks.push(BlockWeights {
-                attn_norm: loader.vector(&name("attn_norm.weight"))?,
-                attn_qkv: loader.stacked(&name("attn_qkv"), &["attn_q", "attn_k", "attn_v"].map(name))?,
-                attn_q_norm: loader.optional(&name("attn_q_norm.weight"))?,
-                attn_k_norm: loader.optional(&name("attn_k_norm.weight"))?,
-                attn_output: loader.affine(&name("attn_output"))?,
-                ffn_norm: loader.vector(&name("ffn_norm.weight"))?,
-                ffn_gate_up: loader.gate_up(&name("ffn_gate_up"), ["ffn_gate", "ffn_up"].map(name))?,
-                ffn_down: loader.affine(&name("ffn_down"))?,
-            });
-        }
-        let untied = loader.tensors.contains_key("output.weight");
-        let gguf = loader.gguf;
-        Ok(Weights {
-            token_embd,
-            projection: None,
-            output_norm: loader.vector("output_norm.weight")?,
-            output: untied.then(|| loader.matrix("output.weight")).transpose()?,
-            blocks,
-            names,
-            rope_freqs: loader.tensors.get("rope_freqs.weight").map(|found| floats(gguf, found)),
-        })
     }
 
     /// The output head: a matrix of its own, or the embedding.
@@ -172,32 +163,26 @@ struct Loader<'a> {
     masters: bool,
 }
 
-/// A tensor on its way up: its bytes as they lie in the file, or decoded.
+/// A tensor on its way up: as it lies in the file, or decoded.
 struct Data<'a> {
     format: Format,
     rows: u32,
-    bytes: Cow<'a, [u8]>,
+    bytes: &'a [u8],
+    /// Not empty for masters, in the place of the bytes.
+    floats: Vec<f32>,
 }
 
 impl Data<'_> {
     fn source(&self) -> Source<'_> {
-        Source { format: self.format, rows: self.rows, data: &self.bytes }
+        let (format, data) = match self.floats.is_empty() {
+            true => (self.format, self.bytes),
+            false => (Format::F32, bytemuck::cast_slice(&self.floats)),
+        };
+        Source { format, rows: self.rows, data }
     }
 }
 
 impl<'a> Loader<'a> {
-    fn new(
-        gpu: &'a Gpu,
-        gguf: &'a Gguf,
-        tensors: Tensors<'a>,
-        masters: bool,
-        progress: &'a mut dyn FnMut(u64, u64),
-    ) -> Loader<'a> {
-        let total = tensors.found.iter().map(|found| found.info.size).sum();
-        let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
-        Loader { gpu, gguf, tensors, done: 0, total, progress, masters }
-    }
-
     fn take(&mut self, name: &str) -> Result<Found<'a>> {
         let missing = || Error::MissingTensor { name: name.into(), hint: "the model has no such tensor".into() };
         let found = self.tensors.remove(name).ok_or_else(missing)?;
@@ -209,17 +194,12 @@ impl<'a> Loader<'a> {
     fn data(&mut self, name: &str) -> Result<(Data<'a>, u32)> {
         let found = self.take(name)?;
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
-        let data = match self.masters {
-            false => Data { format: found.format, rows, bytes: self.gguf.data(found.info).into() },
-            true if self.gpu.is_outline() => {
-                let bytes = vec![0; rows as usize * cols as usize * 4]; // nobody will read them
-                Data { format: Format::F32, rows, bytes: bytes.into() }
-            }
-            true => {
-                let bytes = bytemuck::cast_slice(&floats(self.gguf, &found)).to_vec();
-                Data { format: Format::F32, rows, bytes: bytes.into() }
-            }
+        let floats = match self.masters {
+            false => Vec::new(),
+            true if self.gpu.is_outline() => vec![0.0; rows as usize * cols as usize], // nobody will read them
+            true => self.gguf.floats(found.info)?,
         };
+        let data = Data { format: found.format, rows, bytes: self.gguf.data(found.info), floats };
         Ok((data, cols))
     }
 
@@ -237,7 +217,7 @@ impl<'a> Loader<'a> {
 
     fn vector(&mut self, name: &str) -> Result<Vector> {
         let found = self.take(name)?;
-        Vector::upload(self.gpu, name, &floats(self.gguf, &found))
+        Vector::upload(self.gpu, name, &self.gguf.floats(found.info)?)
     }
 
     fn optional(&mut self, name: &str) -> Result<Option<Vector>> {
@@ -290,16 +270,9 @@ impl<'a> Loader<'a> {
             return Ok(None);
         }
         let bias = |(name, source): (&String, &Source)| match self.tensors.contains_key(name) {
-            true => self.take(name).map(|found| floats(self.gguf, &found)),
+            true => self.take(name).and_then(|found| self.gguf.floats(found.info)),
             false => Ok(vec![0.0; source.rows as usize]),
         };
         names.iter().zip(sources).map(bias).collect::<Result<_>>().map(Some)
     }
-}
-
-/// A small tensor as f32.
-fn floats(gguf: &Gguf, found: &Found) -> Vec<f32> {
-    let mut values = vec![0.0; found.info.count() as usize];
-    found.format.decode(gguf.data(found.info), &mut values);
-    values
 }

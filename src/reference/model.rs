@@ -31,8 +31,7 @@ impl<F: Number> ReferenceModel<F> {
         let config = Config::from_gguf(gguf)?;
         let (mut weights, mut rope_factors) = (HashMap::new(), None);
         for tensor in Tensors::find(gguf, &config)?.found {
-            let mut values = vec![0.0; tensor.info.count() as usize];
-            tensor.format.decode(gguf.data(tensor.info), &mut values);
+            let values = gguf.floats(tensor.info)?;
             if tensor.slot.name == "rope_freqs.weight" {
                 rope_factors = Some(values.clone());
             }

@@ -1,10 +1,10 @@
 //! The backward pass: forward's list in reverse, one call an op. Gradients bear the name of what they belong to, with a d.
 
-use super::parameters::{Master, PROJECTION, Parameters};
+use super::parameters::{Master, Parameters};
 use super::workspace::Workspace;
 use crate::error::Result;
 use crate::kernels::add_bias_backward::add_bias_backward;
-use crate::kernels::attention_backward::{attention_dkv, attention_dq};
+use crate::kernels::attention_backward::{AttentionBackward, attention_dkv, attention_dq};
 use crate::kernels::dropout::dropout;
 use crate::kernels::embed_backward::embed_backward;
 use crate::kernels::heads_norm_backward::heads_norm_backward;
@@ -18,7 +18,7 @@ use crate::kernels::swiglu_backward::swiglu_backward;
 use crate::kernels::{Columns, Dy, Gradient};
 use crate::model::Target;
 use crate::model::forward::{Keys, Pass, block, dropout_salt, heads};
-use crate::model::weights::Affine;
+use crate::model::weights::{Affine, PROJECTION};
 use crate::plan::PlanBuilder;
 use crate::tensor::Tensor;
 use crate::weight::Vector;
@@ -106,8 +106,9 @@ impl Backward<'_> {
         let dqkv = work.like(&s.q, "dqkv")?;
         let means = work.like_columns(shape.heads, "means")?;
         let (log_sums, means) = (&kept.log_sums, &means.buffer);
-        attention_dq(plan, &name("dq"), shape, bounds, turned, y, dattn, log_sums, means, &dqkv)?;
-        attention_dkv(plan, &name("dkv"), shape, bounds, turned, dattn, log_sums, means, &dqkv)?;
+        let of = AttentionBackward { shape, bounds, qkv: turned, dy: dattn, log_sums, means, dqkv: &dqkv };
+        attention_dq(plan, &name("dq"), of, y)?;
+        attention_dkv(plan, &name("dkv"), of)?;
         let turning = shape.heads + shape.kv_heads;
         let (angles, positions) = (self.pass.angles, &sequences.positions);
         rope_backward(plan, &name("rope_backward"), angles, positions, turning, shape.head_size, &dqkv)?;

@@ -28,26 +28,20 @@ impl Sequence {
 /// Labels that count in a batch.
 ///
 /// # Errors
-/// [`Error::Argument`] for an id or a label outside the vocabulary, for a sequence without tokens or with other than as many
-/// labels, and where no label counts.
+/// [`Error::Argument`] for a label outside the vocabulary, for other than as many labels as tokens, and where no label counts.
+/// What is wrong with the tokens themselves, the pass tells.
 pub fn counted(batch: &[Sequence], vocab: u32) -> Result<usize> {
-    let wrong = |what: &str, expected: String, got: String| Err(Error::Argument { what: what.into(), expected, got });
+    let wrong = |expected: String, got: String| Err(Error::Argument { what: "labels".into(), expected, got });
     for Sequence { ids, labels } in batch {
-        if ids.is_empty() {
-            return wrong("tokens of a sequence", "one or more".into(), "none".into());
-        }
         if ids.len() != labels.len() {
-            return wrong("labels", format!("one for each of {} tokens", ids.len()), labels.len().to_string());
-        }
-        if let Some(id) = ids.iter().find(|&&id| id >= vocab) {
-            return wrong("token id", format!("below the vocabulary's {vocab}"), id.to_string());
+            return wrong(format!("one for each of {} tokens", ids.len()), labels.len().to_string());
         }
         if let Some(label) = labels.iter().find(|&&label| label >= vocab && label != IGNORED) {
-            return wrong("labels", format!("ids below the vocabulary's {vocab}"), label.to_string());
+            return wrong(format!("ids below the vocabulary's {vocab}"), label.to_string());
         }
     }
     match batch.iter().map(Sequence::counted).sum() {
-        0 => wrong("labels", "one at least that is not ignored".into(), "none".into()),
+        0 => wrong("one at least that is not ignored".into(), "none".into()),
         counted => Ok(counted),
     }
 }

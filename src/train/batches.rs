@@ -38,7 +38,6 @@ pub fn split(sequences: Vec<Sequence>, fraction: f64, seed: u64) -> Result<(Vec<
 pub struct Batches {
     sequences: Vec<Sequence>,
     batch: usize,
-    tokens: usize,
     seed: u64,
     position: u64,
     order: (u64, Vec<usize>), // an epoch and its order
@@ -55,29 +54,7 @@ impl Batches {
             return Err(Error::Argument { what, expected: "one sequence or more".into(), got: "none".into() });
         }
         let order = (0, order(sequences.len(), seed, 0));
-        Ok(Batches { sequences, batch, tokens: usize::MAX, seed, position: 0, order })
-    }
-
-    /// The same, but with at most so many tokens in a batch, all its sequences together: it ends early where the next one
-    /// would be too much.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] where a sequence has more tokens than that.
-    pub fn with_tokens(self, tokens: usize) -> Result<Batches> {
-        match self.sequences.iter().map(|sequence| sequence.ids.len()).max() {
-            Some(longest) if longest > tokens => Err(Error::Argument {
-                what: "tokens of a batch".into(),
-                expected: format!("those of the longest sequence, {longest}, or more"),
-                got: tokens.to_string(),
-            }),
-            _ => Ok(Batches { tokens, ..self }),
-        }
-    }
-
-    /// The same, from this position on.
-    pub fn at(mut self, position: u64) -> Batches {
-        self.set_position(position);
-        self
+        Ok(Batches { sequences, batch, seed, position: 0, order })
     }
 
     /// Goes on from here: where [`Batches::position`] was after some batch, the next ones are those that came then.
@@ -98,33 +75,18 @@ impl Batches {
         self.position / self.sequences.len() as u64
     }
 
-    /// Batches of the present epoch, from its start. Where tokens are limited, epochs differ.
+    /// Batches of an epoch.
     pub fn steps_per_epoch(&self) -> u64 {
-        let (mut steps, mut at) = (0, 0);
-        while at < self.sequences.len() {
-            at += self.length(at);
-            steps += 1;
-        }
-        steps
+        self.sequences.len().div_ceil(self.batch) as u64
     }
 
     /// The next batch: one sequence or more. (Not called `next`: it is no iterator, as it never ends.)
     pub fn next_batch(&mut self) -> Vec<Sequence> {
         let at = (self.position % self.sequences.len() as u64) as usize;
-        let length = self.length(at);
-        let batch = self.order.1[at..at + length].iter().map(|&i| self.sequences[i].clone()).collect();
-        self.set_position(self.position + length as u64);
+        let batch: Vec<Sequence> =
+            self.order.1[at..].iter().take(self.batch).map(|&i| self.sequences[i].clone()).collect();
+        self.set_position(self.position + batch.len() as u64);
         batch
-    }
-
-    /// Sequences of the batch that begins at this place of the epoch.
-    fn length(&self, at: usize) -> usize {
-        let mut tokens = 0;
-        let fits = |&&i: &&usize| {
-            tokens += self.sequences[i].ids.len();
-            tokens <= self.tokens
-        };
-        self.order.1[at..].iter().take(self.batch).take_while(fits).count()
     }
 }
 

@@ -60,20 +60,13 @@ impl Trainer {
             }
         }
         let mut order = order.into_iter();
-        let mut failed = None;
-        let written = replace_with(path, |out| {
+        replace_with(path, |out| {
             writer.write_with(out, |_, out| {
                 let Some((parameter, of)) = order.next() else { return Ok(()) };
-                match block_on(parameters.read(gpu, parameter, of)) {
-                    Ok(values) => out.write_all(bytemuck::cast_slice(&values)),
-                    Err(error) => {
-                        failed = Some(error);
-                        Err(std::io::Error::other("the GPU did not give the weights"))
-                    }
-                }
+                let values = block_on(parameters.read(gpu, parameter, of)).map_err(std::io::Error::other)?;
+                out.write_all(bytemuck::cast_slice(&values))
             })
-        });
-        failed.map_or(written, Err)
+        })
     }
 
     /// Takes a run up where [`Trainer::save`] left it.

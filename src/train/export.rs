@@ -1,23 +1,35 @@
 //! What a run gives: adapters as GGUF (as llama.cpp takes them) and as PEFT's safetensors, whole models as GGUF.
 
-use super::parameters::{Of, PROJECTION, Parameter};
+use super::parameters::{Of, Parameter};
 use super::trainer::Trainer;
 use crate::error::{Error, Result};
+#[cfg(feature = "peft")]
+use crate::files::replace;
 use crate::files::replace_with;
 use crate::formats::Format;
-use crate::gguf::{Gguf, Writer};
+use crate::gguf::{Gguf, TensorInfo, Writer};
 use crate::model::adapters::Adapter;
 use crate::model::tensors::{Role, slots};
+use crate::model::weights::PROJECTION;
+use crate::weight::Weight;
 use pollster::block_on;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 impl Trainer {
-    /// The numbers of every parameter as they are now, by name.
-    fn values(&self) -> Result<HashMap<&str, (&Parameter, Vec<f32>)>> {
+    /// The numbers of a parameter as they are now; None if there is none of this name. One at a time: together they may be
+    /// more than the memory holds.
+    fn value(&self, name: &str) -> Result<Option<(&Parameter, Vec<f32>)>> {
         let (parameters, gpu) = (self.parameters(), self.model().gpu());
-        let read = |parameter| block_on(parameters.read(gpu, parameter, Of::Weights));
-        parameters.list().iter().map(|p| Ok((p.name.as_str(), (p, read(p)?)))).collect()
+        let Some(parameter) = parameters.list().iter().find(|parameter| parameter.name == name) else {
+            return Ok(None);
+        };
+        Ok(Some((parameter, block_on(parameters.read(gpu, parameter, Of::Weights))?)))
+    }
+
+    /// The numbers of one half of an adapter.
+    fn half(&self, w: &Weight) -> Result<Vec<f32>> {
+        self.value(&w.name).map(|value| value.map(|(_, values)| values).unwrap_or_default())
     }
 
     fn adapters(&self) -> Result<Vec<(usize, &Adapter)>> {
@@ -35,7 +47,6 @@ impl Trainer {
     /// [`Error::Argument`] if the run trains no adapters, [`Error::InFile`] where the file cannot be written.
     pub fn export_adapter(&self, path: &Path) -> Result<()> {
         let adapters = self.adapters()?;
-        let values = self.values()?;
         let mut writer = Writer::new();
         let first = adapters.first().map(|(_, adapter)| adapter.scale * adapter.a.rows as f32);
         writer
@@ -43,11 +54,15 @@ impl Trainer {
             .set("general.architecture", self.model().config().architecture.name())
             .set("adapter.type", "lora")
             .set("adapter.lora.alpha", first.unwrap_or(1.0)); // readers divide it by the rank
+        let mut values = Vec::new();
         for (_, adapter) in adapters {
-            for name in [&adapter.a.name, &adapter.b.name] {
-                let (parameter, values) = &values[name.as_str()];
-                writer.tensor(name, &parameter.shape, Format::F32.tensor_type(), bytemuck::cast_slice(values));
+            for w in [&adapter.a, &adapter.b] {
+                values.push((w, self.half(w)?));
             }
+        }
+        for (w, values) in &values {
+            let (shape, kind) = ([w.cols as u64, w.rows as u64], Format::F32.tensor_type());
+            writer.tensor(&w.name, &shape, kind, bytemuck::cast_slice(values));
         }
         replace_with(path, |out| writer.write(out))
     }
@@ -60,13 +75,12 @@ impl Trainer {
     #[cfg(feature = "peft")]
     pub fn export_peft(&self, folder: &Path, base: &str) -> Result<()> {
         let adapters = self.adapters()?;
-        let values = self.values()?;
         let config = self.model().config();
         let mut tensors = Vec::new();
         for (block, adapter) in &adapters {
             let module = peft::module(adapter.target);
             for (half, w) in [("lora_A", &adapter.a), ("lora_B", &adapter.b)] {
-                let mut values = values[w.name.as_str()].1.clone();
+                let mut values = self.half(w)?;
                 if half == "lora_B" {
                     values = peft::in_source_order(values, adapter, config);
                 }
@@ -78,27 +92,22 @@ impl Trainer {
     }
 
     /// Writes the whole model: `base`, the file that it was loaded from, with what was learned. Adapters are merged:
-    /// W + scale B A; so is the projection of a warm start with the embeddings of its `donor`. Matrices are written in `format`, or each in the base's own; everything else as it is there.
+    /// W + scale B A; so is the projection of a warm start with the embeddings of its `donor`. Matrices are written in
+    /// `format`, or each in the base's own; everything else as it is there.
     ///
     /// # Errors
     /// [`Error::Tensor`] for rows that are no whole blocks of the format, [`Error::InFile`] where the file cannot be written.
     pub fn export_model(&self, base: &Gguf, donor: Option<&Gguf>, path: &Path, format: Option<Format>) -> Result<()> {
-        let mut values = self.values()?;
-        let embeddings = match (donor, values.remove(PROJECTION)) {
-            (Some(donor), Some((_, projection))) => Some(projected(donor, &projection)?),
-            _ => None,
-        };
         let config = self.model().config();
         let adapters: HashMap<String, &Adapter> = match self.model().adapters() {
             None => HashMap::new(),
             Some(_) => {
-                let named = |(b, adapter): (usize, _)| {
-                    let adapter: &Adapter = adapter;
-                    (format!("blk.{b}.{}.weight", adapter.target.name()), adapter)
-                };
-                self.adapters()?.into_iter().map(named).collect()
+                let adapters = self.adapters()?.into_iter();
+                adapters.map(|(b, adapter)| (format!("blk.{b}.{}.weight", adapter.target.name()), adapter)).collect()
             }
         };
+        let parameters: HashSet<&str> = self.parameters().list().iter().map(|p| p.name.as_str()).collect();
+        let projects = |name: &str| donor.filter(|_| name == "token_embd.weight" && parameters.contains(PROJECTION));
         let mut writer = Writer::new();
         let as_in_base = |key: &str| key.starts_with("split.") || key == "general.file_type";
         for (key, value) in base.metadata().iter().filter(|(key, _)| !as_in_base(key)) {
@@ -108,9 +117,8 @@ impl Trainer {
         let mut formats = HashMap::new();
         for info in base.tensors() {
             let matrix = roles.get(&info.name) == Some(&Role::Matrix);
-            let learned = values.contains_key(info.name.as_str())
-                || adapters.contains_key(&info.name)
-                || embeddings.is_some() && info.name == "token_embd.weight";
+            let name = info.name.as_str();
+            let learned = parameters.contains(name) || adapters.contains_key(name) || projects(name).is_some();
             let own = Format::from_type(info.kind);
             let chosen = match (matrix, format) {
                 (true, Some(format)) => Some(format),
@@ -128,21 +136,25 @@ impl Trainer {
             }
             writer.tensor_later(&info.name, &info.shape, chosen.map_or(info.kind, Format::tensor_type));
         }
+        let floats = |info: &TensorInfo| -> Result<Vec<f32>> {
+            let name = info.name.as_str();
+            if let Some(donor) = projects(name) {
+                let projection = self.value(PROJECTION)?.map(|(_, values)| values).unwrap_or_default();
+                return projected(donor, &projection);
+            }
+            let Some(adapter) = adapters.get(name) else {
+                return self.value(name)?.map_or_else(|| base.floats(info), |(_, values)| Ok(values));
+            };
+            let mut floats = base.floats(info)?;
+            merge(&mut floats, &self.half(&adapter.a)?, &self.half(&adapter.b)?, adapter);
+            Ok(floats)
+        };
         replace_with(path, |out| {
             writer.write_with(out, |name, out| {
                 let Some(info) = base.tensor(name) else { return Ok(()) };
                 let Some(format) = formats.get(name) else { return out.write_all(base.data(info)) };
-                let mut floats = match (values.get(name), &embeddings) {
-                    (Some((_, values)), _) => values.clone(),
-                    (None, Some(embeddings)) if name == "token_embd.weight" => embeddings.clone(),
-                    _ => base.floats(info).map_err(std::io::Error::other)?,
-                };
-                if let Some(adapter) = adapters.get(name) {
-                    let half = |w: &str| values[w].1.as_slice();
-                    merge(&mut floats, half(&adapter.a.name), half(&adapter.b.name), adapter);
-                }
                 let mut bytes = Vec::new();
-                format.encode(&floats, &mut bytes);
+                format.encode(&floats(info).map_err(std::io::Error::other)?, &mut bytes);
                 out.write_all(&bytes)
             })
         })
@@ -229,13 +241,7 @@ mod peft {
             "r": rank, "lora_alpha": scale * rank as f32, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": false,
             "target_modules": modules,
         });
-        let all = |bytes: &[u8]| {
-            let bytes = bytes.to_vec();
-            move |out: &mut std::io::BufWriter<std::fs::File>| {
-                std::io::Write::write_all(out, &bytes).map_err(|source| Error::Write { source })
-            }
-        };
-        replace_with(&folder.join("adapter_model.safetensors"), all(&bytes))?;
-        replace_with(&folder.join("adapter_config.json"), all(format!("{config:#}\n").as_bytes()))
+        replace(&folder.join("adapter_model.safetensors"), &bytes)?;
+        replace(&folder.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
     }
 }

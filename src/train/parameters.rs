@@ -5,13 +5,11 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::optimizer::{Rates, Region, adamw, sgd, sum_of_squares, sums_of};
 use crate::model::Model;
+use crate::model::weights::PROJECTION;
 use crate::plan::{Plan, PlanBuilder};
 use crate::tensor::{Element, Tensor};
 use crate::weight::{Vector, Weight};
 use std::collections::HashMap;
-
-/// The projection of a warm start.
-pub(super) const PROJECTION: &str = "projection.weight";
 
 /// A buffer of the model that learns, and what belongs to it: all of one shape [rows, cols].
 pub struct Master {

@@ -75,6 +75,20 @@ impl TinyModel {
         }
     }
 
+    /// A vocabulary above 65,536, and as little else as there can be.
+    pub fn of_a_large_vocabulary(seed: u64) -> TinyModel {
+        TinyModel {
+            blocks: 1,
+            embedding: 8,
+            heads: 2,
+            kv_heads: 1,
+            head_size: 4,
+            feed_forward: 12,
+            vocab: 70_001,
+            ..TinyModel::new(Architecture::Llama, Format::F32, seed)
+        }
+    }
+
     pub fn with(mut self, key: &'static str, value: Value) -> TinyModel {
         self.keys.push((key, Some(value)));
         self

@@ -1,5 +1,6 @@
 //! `events.jsonl`: what happened in a run, one JSON object a line, appended. The first is `run_start`, the last `run_end`; a
-//! run that was stopped or killed and taken up again has a `run_resume` between, after the `run_end` if it had one. Readers skip kinds and keys that they do not know.
+//! run that was stopped or killed and taken up again has a `run_resume` between, after the `run_end` if it had one. Readers
+//! skip kinds and keys that they do not know.
 
 use peregrine::Error;
 use serde_json::{Value, json};

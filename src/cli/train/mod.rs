@@ -1,11 +1,13 @@
 //! `train`: teaches a model. Flags and a recipe file say the same things: a run's `config.toml` is a recipe for it.
 
+mod begin;
 mod events;
+mod recipe;
 mod run;
 mod settings;
 
 use super::Failure;
-use super::open::Context;
+use super::open::{Context, DeviceArgs};
 use clap::{Args, Subcommand};
 use settings::{Full, Lora, Recipe, Run, Scratch, Settings};
 use std::path::PathBuf;
@@ -55,12 +57,8 @@ pub struct How {
     /// Print one JSON object a step
     #[arg(long)]
     json: bool,
-    /// The GPU adapter, by its name or number as `peregrine devices` lists them
-    #[arg(long, value_name = "NAME|INDEX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    gpu: Option<String>,
-    /// Keep no compiled pipelines on disk between runs
-    #[arg(long)]
-    no_cache: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 impl Train {
