@@ -15,6 +15,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> seen: array<vec4<f32>>; // [T]: largest, sum, the label's, loss
 
 const IGNORED: u32 = 0xffffffffu;
+const INFINITE: u32 = 0x7f800000u;
 
 @compute @workgroup_size(GROUP)
 fn cross_entropy(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
@@ -31,7 +32,9 @@ fn cross_entropy(@builtin(workgroup_id) group: vec3<u32>, lanes: Lanes) {
     most = group_max(most, lanes);
     var sum = 0.0;
     for (var i = lanes.lane; i < params.cols; i += GROUP) {
-        sum += exp(max(logits[row + i] - most, -80.0));
+        // a logit that is not finite makes the loss infinite; by bits, as a maximum may drop NaN
+        let exponent = bitcast<u32>(logits[row + i]) & INFINITE;
+        sum += select(exp(max(logits[row + i] - most, -80.0)), bitcast<f32>(exponent), exponent == INFINITE);
     }
     sum = group_sum(sum, lanes) + before.y * exp(max(before.x - most, -80.0));
     if (lanes.lane == 0u) {

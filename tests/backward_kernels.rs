@@ -355,6 +355,38 @@ fn cross_entropy_over_shards() {
 }
 
 #[test]
+fn broken_logits_break_the_loss() {
+    let mut table = Table::new("cross_entropy, broken logits");
+    for (profile, gpu) in profiles() {
+        for (broken, bits) in [("NaN", 0x7fc0_0000u32), ("-NaN", 0xffc0_0000), ("infinity", 0x7f80_0000)] {
+            // in the first shard and in the last; the label lies elsewhere
+            for (at, label) in [(3, 900), (999, 5)] {
+                let (t, v, shard) = (3, 1000, 400);
+                let mut logits = Random::new(7).normals((t * v) as usize, 1.0);
+                logits[(v + at) as usize] = f32::from_bits(bits); // of the second token
+                let (labels, seen) = (buffer(&vec![label; t as usize]), buffer(&vec![[POISON; 4]; t as usize]));
+                let outcome = run(&gpu, frame(0, t), |plan| {
+                    (0..v).step_by(shard as usize).try_for_each(|first| {
+                        let end = v.min(first + shard);
+                        let rows = logits.chunks(v as usize).map(|row| &row[first as usize..end as usize]);
+                        let logits = filled(t, end - first, &rows.collect::<Vec<_>>().concat());
+                        cross_entropy(plan, "loss", &logits, first, &labels, &seen)
+                    })
+                });
+                let found = || {
+                    let bytes = peregrine::block_on(gpu.read(&seen, 0, t as u64 * 16)).unwrap();
+                    let seen: Vec<[f32; 4]> = bytemuck::pod_collect_to_vec(&bytes);
+                    let finite: Vec<bool> = seen.iter().map(|seen| seen[3].is_finite()).collect();
+                    if finite == [true, false, true] { Ok(()) } else { Err(format!("{seen:?}")) }
+                };
+                table.row(&format!("{broken} at {at}, {profile}"), outcome.and_then(|()| found()));
+            }
+        }
+    }
+    table.finish();
+}
+
+#[test]
 fn attention_of_sequences() {
     let mut table = Table::new("attention_backward");
     // (tokens of each sequence, H, KV, D): one token, several sequences, more than a workgroup of keys, the largest head
