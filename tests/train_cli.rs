@@ -84,7 +84,7 @@ fn adapters_from_beginning_to_end() {
     let output = folder.run(&[&args[..], &more, &["--merge", "Q8_0"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told = text(&output.stderr);
-    for part in ["memory:", "activations", "validation loss", "wrote"] {
+    for part in ["memory:", "activations", "validation loss", "wrote", "12 steps in", "generate --lora"] {
         assert!(told.contains(part), "{part:?} in {told}");
     }
     let curve = losses(&output);
@@ -131,6 +131,12 @@ fn adapters_from_beginning_to_end() {
     let adapted = generate(&[builtin, "--lora", &folder.path("run/adapter.gguf")]);
     assert_ne!(adapted, generate(&[builtin]), "the adapter changes the text");
     assert_eq!(adapted, generate(&[&folder.path("run/model.gguf")]));
+    // further from where it ended
+    let further = ["train", "lora", "--data", &data, "--steps", "6", "--from", "run/adapter.gguf", "--json"];
+    let gently: Vec<&str> = SMALL.iter().map(|arg| if *arg == "1e-2" { "1e-4" } else { arg }).collect();
+    let output = folder.run(&[&further[..], &gently].concat());
+    let further = losses(&output);
+    assert!(further.iter().all(|(_, loss)| *loss < curve[0].1 * 0.2), "{further:?} {}", text(&output.stderr));
     // and once more from its own recipe, into another folder
     let output = folder.run(&["train", "lora", "--config", "run/config.toml", "--out", "again", "--json"]);
     assert_eq!(losses(&output), curve, "{}", text(&output.stderr));
@@ -267,6 +273,65 @@ fn warm_start() {
     assert!((warm - still).abs() < 1e-4 * warm, "{warm} in the run, {still} of the written model");
 }
 
+/// A run of its own: other settings, other data and a second run in its folder are refused, and nobody need read what it prints.
+#[test]
+fn a_folder_is_one_run() {
+    let folder = Folder::new("one run");
+    let (data, val) = (folder.file("tale.txt", &tale()), folder.file("val.txt", "The fox sat on the hill.\n"));
+    let own = ["train", "lora", "--data", &data, "--val", &val, "--steps", "4", "--out", "run", "--json"];
+    let args = [&own[..], &SMALL].concat();
+    // the reader of its lines is gone at once
+    let mut child = folder.command(&args).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert!(output.status.success() && told.contains("the run goes on"), "{told}");
+    assert_eq!(events(&folder.0.join("run/events.jsonl")).last().unwrap()["status"], "finished");
+
+    let resume = || {
+        let output = folder.run(&["train", "lora", "--out", "run", "--resume"]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, told) = resume();
+    assert!(code == Some(0) && told.contains("all steps were taken before"), "{told}");
+    let change = |file: &str, from: &str, to: &str, expected: &str| {
+        let path = folder.0.join(file);
+        let before = std::fs::read_to_string(&path).unwrap();
+        assert!(before.contains(from), "{from} in {before}");
+        std::fs::write(&path, before.replace(from, to)).unwrap();
+        let (code, told) = resume();
+        std::fs::write(&path, before).unwrap();
+        assert!(code == Some(2) && told.contains(expected), "{file}, {to}: {code:?} {told}");
+    };
+    change("run/config.toml", "batch = 2", "batch = 3", "config.toml was changed");
+    change("val.txt", "fox", "hen", "were changed");
+
+    // while one run is at work, no other
+    let long = [&["train", "lora", "--data", &data, "--steps", "100000", "--out", "long"][..], &SMALL].concat();
+    let mut child = folder.command(&long).spawn().unwrap();
+    let begun = Instant::now();
+    let has_steps =
+        || std::fs::read_to_string(folder.0.join("long/events.jsonl")).is_ok_and(|text| text.contains("\"loss\""));
+    while !has_steps() && child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(300) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let other = folder.run(&["train", "lora", "--out", "long", "--resume"]);
+    assert!(text(&other.stderr).contains("another run is going on"), "{}", text(&other.stderr));
+    if cfg!(unix) {
+        // it ends between two steps, with a checkpoint, and its exit code says that it was stopped
+        let signal = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        assert!(signal.success());
+        let output = child.wait_with_output().unwrap();
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(130) && told.contains("stopped at step"), "{:?} {told}", output.status);
+        assert!(folder.0.join("long/checkpoint.gguf").exists());
+        assert_eq!(events(&folder.0.join("long/events.jsonl")).last().unwrap()["status"], "interrupted");
+    } else {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 /// What is refused, before anything is written: exit code 2, and what was wrong.
 #[test]
 fn refusals() {
@@ -275,6 +340,9 @@ fn refusals() {
     let empty = folder.file("empty.txt", "");
     let broken = folder.file("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": 2}\n");
     let recipe = folder.file("full.toml", "recipe = \"full\"\n[run]\nsteps = 2\n[full]\n");
+    let twice = folder.file("twice.toml", "recipe = \"lora\"\n[run]\nsteps = 2\nepochs = 3\n");
+    let chats = folder.file("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
+    std::fs::create_dir(folder.0.join("other")).unwrap();
     let typo = folder.file("typo.toml", "recipe = \"lora\"\n[run]\nstep = 2\n");
     let begun = ["train", "lora", "--data", &data, "--steps", "1", "--ctx", "16", "--batch", "1", "--out", "run"];
     let output = folder.run(&begun);
@@ -294,7 +362,24 @@ fn refusals() {
         (&["lora", "--data", &data, "--dropout", "1"], 2, &["dropout"]),
         (&["lora", "--data", &data, "--tensors", "q"], 2, &["--tensors"]),
         (&["full", "--data", &data, "--rank", "4"], 2, &["--rank"]),
-        (&["full", "--data", &data, "--tensors", "nothing"], 2, &["tensors to train"]),
+        (&["full", "--data", &data, "--tensors", "attn_q,nothing"], 2, &["--tensors", "\"nothing\""]),
+        (&["full", "--data", &data, "--tensors", "attn_q", "--embeddings"], 2, &["--tensors", "--embeddings"]),
+        (&["lora", "--data", &data, "--target", "all,z"], 2, &["--target", "\"all\""]),
+        (&["lora", "--data", &data, "--from", "a.gguf", "--rank", "4"], 2, &["--from", "--rank"]),
+        (&["lora", "--data", &data, "--alpha", "0"], 2, &["alpha", "other than 0"]),
+        (&["lora", "--data", &data, "--accum", "4000000000"], 2, &["--accum", "at most 65536"]),
+        (&["lora", "--data", &data, "--steps", "9223372036854775808"], 2, &["--steps", "TOML"]),
+        (&["lora", "--data", &data, "--steps", "5", "--warmup", "6"], 2, &["--warmup", "5 steps"]),
+        (&["lora", "--data", &data, "--momentum", "0.5"], 2, &["--momentum", "--optimizer sgd"]),
+        (&["lora", "--data", &data, "--optimizer", "sgd", "--beta1", "0.5"], 2, &["--beta1", "adamw"]),
+        (&["lora", "--data", &data, "--val", &data, "--val-share", "0.1"], 2, &["--val", "--val-share"]),
+        (&["lora", "--data", &data, "--config", &twice], 2, &["steps and epochs", "one of them"]),
+        (&["lora", "--data", &data, "--kind", "documents"], 1, &["tale.txt", "line 1"]),
+        (&["lora", "--data", &chats], 1, &["chats.jsonl", "--chat-template"]),
+        (&["warm-start", "--data", &data, "--untied", "false"], 2, &["--untied", "true"]),
+        (&["lora", "--data", &data, "--out", &data], 2, &["--out", "which is a file"]),
+        (&["lora", "--out", "typo", "--resume"], 2, &["--resume", "does not exist"]),
+        (&["full", "--out", "run", "--resume"], 2, &["--resume", "one for lora"]),
         (&["scratch", "--data", &data, "--vocab", "200"], 2, &["tokens of a vocabulary", "257"]),
         (&["scratch", "--data", &data, "--architecture", "gpt2"], 2, &["--architecture", "llama"]),
         (&["scratch", "--data", &data, "--heads", "5"], 1, &["head_count_kv"]),
@@ -306,7 +391,7 @@ fn refusals() {
         (&["warm-start", "--data", &data, "--vocab", "300"], 2, &["donor's vocabulary"]),
         (&["lora", "--data", &data, "--batch", "256", "--ctx", "512"], 2, &["--batch times --ctx"]),
         (&["lora", "--data", &data, "--seed", "18446744073709551615"], 2, &["--seed"]),
-        (&["lora", "--data", &data, "--out", "new", "--resume"], 2, &["no config.toml"]),
+        (&["lora", "--data", &data, "--out", "other", "--resume"], 2, &["no config.toml"]),
         (&["lora", "--data", &data, "--resume"], 2, &["--out"]),
         (&["lora", "--config", &recipe, "--data", &data], 2, &["a recipe for lora"]),
         (&["lora", "--config", &typo, "--data", &data], 1, &["typo.toml", "step"]),

@@ -141,7 +141,7 @@ fn tuned(model: Model, file: &TuningFile) -> Result<Model, Failure> {
 }
 
 /// The model with the adapters of a file.
-fn adapted(model: Model, path: &Path) -> Result<Model, Failure> {
+pub fn adapted(model: Model, path: &Path) -> Result<Model, Failure> {
     let read = || -> Result<Adapters, Error> {
         Adapters::from_gguf(model.gpu(), model.config(), model.weights(), &Gguf::open(path)?)
     };

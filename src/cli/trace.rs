@@ -209,6 +209,13 @@ fn show(tapped: &[Tapped], compared: &[(String, String, f64)]) -> Result<(), Fai
         let numbers = numbers.map(|number| format!("{number:>11.4e}")).join(" ");
         output::line(format!("{name:<width$}  {shape:>13} {numbers} {:>6}", s.nan), 0)?;
     }
+    if let Some(few) = tapped.iter().map(|t| &t.activation).find(|a| !compared.is_empty() && a.rows < a.cols) {
+        log::warn!(
+            "CKA of {} tokens with {} channels: over so few it is near 1 whatever they are; take a longer prompt",
+            few.rows,
+            few.cols
+        );
+    }
     for (a, b, cka) in compared {
         output::line(format!("CKA of {a} and {b}: {cka:.6}"), 0)?;
     }

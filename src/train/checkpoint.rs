@@ -12,15 +12,15 @@ use std::path::Path;
 /// `general.type` of a checkpoint.
 const KIND: &str = "checkpoint";
 
-/// Where a run stands, beside its weights and moments.
+/// Where a run stands, beside its weights, moments and steps, of which the trainer knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Steps taken.
-    pub step: u64,
     /// Sequences drawn from the data.
     pub position: u64,
-    /// A number that tells the data apart from others.
+    /// A number that tells base and data apart from others.
     pub data: u64,
+    /// A number that tells the settings apart from others.
+    pub settings: u64,
 }
 
 /// The tensors of a parameter in the file: its weights and its moments.
@@ -36,12 +36,11 @@ fn name(parameter: &Parameter, of: Of) -> String {
 }
 
 impl Trainer {
-    /// Writes weights, moments and the run's place; `position` and `data` are the caller's ([`Place`]). The file there is replaced
-    /// when the new one is whole and on the disk.
+    /// Writes weights, moments, steps and the run's place. The file there is replaced when the new one is whole and on the disk.
     ///
     /// # Errors
     /// [`Error::InFile`] where it cannot be written, or what the GPU reports.
-    pub fn save(&self, path: &Path, position: u64, data: u64) -> Result<()> {
+    pub fn save(&self, path: &Path, place: Place) -> Result<()> {
         let moments = self.options().optimizer.moments();
         let (parameters, gpu) = (self.parameters(), self.model().gpu());
         let mut writer = Writer::new();
@@ -49,9 +48,10 @@ impl Trainer {
             .set("general.type", KIND)
             .set("general.architecture", self.model().config().architecture.name())
             .set("peregrine.train.step", self.steps())
-            .set("peregrine.train.position", position)
+            .set("peregrine.train.position", place.position)
             .set("peregrine.train.skipped", self.skipped())
-            .set("peregrine.train.data", data);
+            .set("peregrine.train.data", place.data)
+            .set("peregrine.train.settings", place.settings);
         let mut order = Vec::new();
         for parameter in parameters.list() {
             for of in of(moments) {
@@ -85,10 +85,11 @@ impl Trainer {
             gguf.get(key).and_then(|value| value.as_u64()).ok_or_else(missing)
         };
         let place = Place {
-            step: number("peregrine.train.step")?,
             position: number("peregrine.train.position")?,
             data: number("peregrine.train.data")?,
+            settings: number("peregrine.train.settings")?,
         };
+        let step = number("peregrine.train.step")?;
         let skipped = number("peregrine.train.skipped")?;
         let moments = self.options().optimizer.moments();
         let (parameters, gpu) = (self.parameters(), self.model().gpu());
@@ -110,7 +111,7 @@ impl Trainer {
         for (parameter, of, info) in found {
             parameters.write(gpu, parameter, of, &gguf.floats(info)?)?;
         }
-        self.set_steps(place.step, skipped);
+        self.set_steps(step, skipped);
         Ok(place)
     }
 }

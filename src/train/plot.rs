@@ -28,6 +28,11 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
     );
     // A String takes whatever is written.
     let _ = writeln!(svg, "<text x=\"{left}\" y=\"16\" font-size=\"13\">{}</text>", escaped(title));
+    let middle = (HEIGHT - bottom + rest) / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text transform=\"translate(14 {middle}) rotate(-90)\" text-anchor=\"middle\">loss, nats a token</text>"
+    );
     let mut tick = low;
     while tick <= high + step / 2.0 {
         let (at, right) = (y(tick), WIDTH - rest);
@@ -58,8 +63,13 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
     line(&training, "#a9c7e8", 1.0);
     line(&smoothed(&training), "#1f5fa8", 2.0);
     line(&validation, "#d9691a", 2.0);
-    let mut key = WIDTH - rest - 200.0;
-    for (text, color, points) in [("training", "#1f5fa8", &training), ("validation", "#d9691a", &validation)] {
+    for point in &validation {
+        let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#d9691a\"/>", x(point.0), y(point.1));
+    }
+    let mut key = WIDTH - rest - 240.0;
+    for (text, color, points) in
+        [("training, moving mean", "#1f5fa8", &training), ("validation", "#d9691a", &validation)]
+    {
         if !points.is_empty() {
             let end = key + 18.0;
             let _ = writeln!(
@@ -67,7 +77,7 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
                 "<line x1=\"{key}\" x2=\"{end}\" y1=\"12\" y2=\"12\" stroke=\"{color}\" stroke-width=\"2\"/>"
             );
             let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{text}</text>", key + 24.0);
-            key += 100.0;
+            key += 160.0;
         }
     }
     svg + "</svg>\n"

@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
     }
 
     fn object(&mut self, line: &str) -> Result<()> {
-        let hint = "A line is one whole object; if the file is plain text, say so or name it .txt";
+        let hint = "A line is one whole object; a plain text is named .txt or told by its kind (`--kind text`)";
         let json: Json = serde_json::from_str(line).map_err(|e| {
             let text = e.to_string();
             let why = text.split(" at line ").next().unwrap_or(&text); // the line would be 1 always
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         let shapes = || DataKind::JSONL.map(DataKind::shape).join(" or ");
         let Some(kind) = kind else { return Err(self.wrong(shapes(), keys(object), rewrite(object))) };
         if second.is_some() {
-            let hint = "These are keys of several kinds: say which one is meant";
+            let hint = "These are keys of several kinds: tell which one is meant (`--kind`)";
             return Err(self.wrong(format!("one of {}", shapes()), keys(object), hint));
         }
         match self.kind {
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
             return Err(self.wrong(
                 "a chat template for the chats",
                 "a model without one",
-                "Choose a template by name",
+                "Give one (`--chat-template`): a file, or the name of a well-known format",
             ));
         };
         // The beginning of the conversation, as far as the chat command would show it to the model.

@@ -15,7 +15,7 @@ use crate::kernels::matmul_dx::matmul_dx;
 use crate::kernels::optimizer::Rates;
 use crate::kernels::rms_norm::Rows;
 use crate::kernels::{Columns, Dy};
-use crate::model::adapters::{Adapters, Pair};
+use crate::model::adapters::{Adapter, Adapters, Pair};
 use crate::model::state::Activations;
 use crate::model::{Model, Target};
 use crate::plan::{Plan, PlanBuilder};
@@ -82,11 +82,13 @@ impl Trainer {
         if lora.targets.is_empty() {
             return bad("targets", "one or more of q, k, v, o, gate, up, down", "none".into());
         }
-        if !(0.0..1.0).contains(&lora.dropout) {
-            return bad("dropout", "a share from 0 to below 1", lora.dropout.to_string());
-        }
-        if !lora.alpha.is_finite() {
-            return bad("alpha", "a finite number", lora.alpha.to_string());
+        check_dropout(lora.dropout)?;
+        if !lora.alpha.is_finite() || lora.alpha == 0.0 {
+            return bad(
+                "alpha",
+                "a finite number other than 0, with which nothing would be learned",
+                lora.alpha.to_string(),
+            );
         }
         let mut random = Pcg64::seed_from_u64(options.seed);
         let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -107,6 +109,28 @@ impl Trainer {
         let model = model.with_adapters(Some(Arc::new(adapters)));
         let parameters = Parameters::of_adapters(&model, options.optimizer.moments())?;
         Trainer::new(model, parameters, lora.dropout, options)
+    }
+
+    /// Trains the adapters that a model has ([`Model::with_adapters`]) further: in place.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::lora`]; [`Error::Argument`] for a model without adapters, [`Error::Unsupported`] for adapters of
+    /// several ranks or scales, which no adapter file of one alpha could hold.
+    pub fn lora_further(model: &Model, dropout: f32, options: TrainOptions) -> Result<Trainer> {
+        let adapters = || model.adapters().into_iter().flat_map(|adapters| adapters.blocks.iter().flatten());
+        let Some(first) = adapters().next() else {
+            let (what, expected) = ("model".into(), "one with adapters".into());
+            return Err(Error::Argument { what, expected, got: "one without".into() });
+        };
+        if let Some(other) = adapters().find(|other| (other.a.rows, other.scale) != (first.a.rows, first.scale)) {
+            let of =
+                |adapter: &Adapter| format!("{} of rank {}, scale {}", adapter.a.name, adapter.a.rows, adapter.scale);
+            let what = format!("training adapters of several ranks or scales: {}; {}", of(first), of(other));
+            return Err(Error::Unsupported { what, hint: "Begin new ones".into() });
+        }
+        check_dropout(dropout)?;
+        let parameters = Parameters::of_adapters(model, options.optimizer.moments())?;
+        Trainer::new(model.clone(), parameters, dropout, options)
     }
 
     /// Trains the tensors that `chosen` takes, by their names in a file, of a [`Model::load_masters`]: in place.
@@ -308,6 +332,14 @@ impl Trainer {
         let seen: Vec<[f32; 4]> = bytemuck::pod_collect_to_vec(&bytes);
         Ok(seen.iter().map(|seen| seen[3] as f64).sum())
     }
+}
+
+fn check_dropout(share: f32) -> Result<()> {
+    if (0.0..1.0).contains(&share) {
+        return Ok(());
+    }
+    let (what, expected) = ("dropout".into(), "a share from 0 to below 1".into());
+    Err(Error::Argument { what, expected, got: share.to_string() })
 }
 
 /// Shards of the vocabulary: (first id, how many).

@@ -2,17 +2,19 @@
 
 use super::events::{Curve, Events};
 use super::run::Work;
-use super::settings::{Recipe, Scratch, Settings, context_for};
+use super::settings::{Recipe, Scratch, Settings, bad, context_for};
 use super::{How, context};
-use crate::cli::open::ModelFile;
-use crate::cli::{Failure, output};
+use crate::cli::open::{ModelFile, adapted};
+use crate::cli::{Failure, output, render};
 use indicatif::ProgressBar;
 use peregrine::chat::ChatTemplate;
 use peregrine::sequences::MOST_TOKENS;
 use peregrine::train::{
-    Batches, DataOptions, Report, Sequence, TrainOptions, Trainer, read_data, split, train_vocabulary,
+    Batches, DataKind, DataOptions, Report, Sequence, TrainOptions, Trainer, read_data, split, train_vocabulary,
 };
 use peregrine::{Error, Gguf, Gpu, Model, block_on, wgpu};
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What a run begins with.
@@ -23,12 +25,11 @@ pub struct Source {
     pub donor: Option<Gguf>,
 }
 
-/// The run's folder: new, or that of the run to go on with.
-pub fn folder(settings: &Settings, how: &How) -> Result<PathBuf, Failure> {
-    let free = |n: &u32| !Path::new("runs").join(format!("{}-{n}", settings.recipe.name())).exists();
-    let folder = match &how.out {
-        Some(folder) => folder.clone(),
-        None => Path::new("runs").join(format!("{}-{}", settings.recipe.name(), (1..).find(free).unwrap_or(1))),
+/// The run's folder: new, or that of the run to go on with. It is not made yet.
+pub fn folder(recipe: Recipe, how: &How) -> Result<PathBuf, Failure> {
+    let Some(folder) = how.out.clone() else {
+        let numbered = |n: u32| Path::new("runs").join(format!("{}-{n}", recipe.name()));
+        return Ok((1..).map(numbered).find(|folder| !folder.exists()).unwrap_or_else(|| numbered(0)));
     };
     let begun = folder.join("config.toml").exists();
     let full = std::fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some());
@@ -38,10 +39,49 @@ pub fn folder(settings: &Settings, how: &How) -> Result<PathBuf, Failure> {
         return Err(Error::Argument { what: "--out".into(), expected, got }.into());
     }
     if !begun && how.resume {
-        let (expected, got) = ("the folder of a run".into(), format!("{}, which has no config.toml", folder.display()));
-        return Err(Error::Argument { what: "--resume".into(), expected, got }.into());
+        let lacks = if folder.exists() { "which has no config.toml" } else { "which does not exist" };
+        return Err(bad("--resume", "the folder of a run", format!("{}, {lacks}", folder.display())));
+    }
+    if folder.exists() && !folder.is_dir() {
+        return Err(bad("--out", "a new or empty folder", format!("{}, which is a file", folder.display())));
     }
     Ok(folder)
+}
+
+/// Makes the folder and keeps all other runs out of it for as long as the file is open.
+fn claim(recipe: Recipe, how: &How, mut folder: PathBuf) -> Result<(PathBuf, File), Failure> {
+    let failed = |path: &Path, source| {
+        let source = Box::new(Error::Write { source });
+        Error::InFile { path: path.into(), source }
+    };
+    if how.out.is_none() {
+        std::fs::create_dir_all("runs").map_err(|source| failed(Path::new("runs"), source))?;
+        loop {
+            match std::fs::create_dir(&folder) {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => folder = self::folder(recipe, how)?,
+                Err(error) => return Err(failed(&folder, error).into()),
+            }
+        }
+    }
+    std::fs::create_dir_all(&folder).map_err(|source| failed(&folder, source))?;
+    let path = folder.join("lock");
+    let lock = File::options().create(true).append(true).open(&path).map_err(|source| failed(&path, source))?;
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let got = format!("{}, where another run is going on", folder.display());
+            Err(bad("--out", "a folder of its own", got))
+        }
+        Err(TryLockError::Error(error)) => {
+            log::warn!("{} cannot be locked ({error}): let no other run use it", folder.display());
+            Ok((folder, lock))
+        }
+        // somebody else may have begun here while this run was loading
+        Ok(()) if !how.resume && folder.join("config.toml").exists() => {
+            Err(bad("--out", "a new or empty folder", format!("{}, where another run began", folder.display())))
+        }
+        Ok(()) => Ok((folder, lock)),
+    }
 }
 
 impl Work {
@@ -50,7 +90,14 @@ impl Work {
         let Some(data) = &run.data else { unreachable!("checked before") };
         let file = match (settings.recipe, &settings.scratch) {
             (Recipe::Scratch, Some(Scratch { vocab: Some(size), .. })) => {
-                ModelFile::of("the vocabulary that was learned", train_vocabulary(data, *size)?)
+                let vocabulary = train_vocabulary(data, *size)?;
+                let learned = vocabulary.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
+                if learned < *size as usize {
+                    output::tell(format!(
+                        "vocabulary: {learned} tokens of the {size}, as the data has no more to learn"
+                    ));
+                }
+                ModelFile::of("the vocabulary that was learned", vocabulary)
             }
             (Recipe::Scratch, Some(scratch)) => ModelFile::open(scratch.tokenizer.as_deref())?,
             _ => ModelFile::open_model(settings.model.as_deref())?,
@@ -59,7 +106,9 @@ impl Work {
         let seed = run.seed.unwrap_or(0);
         let (base, donor) = match (&settings.recipe, &settings.scratch) {
             (Recipe::Scratch | Recipe::WarmStart, Some(scratch)) => {
-                let new = scratch.model(run.ctx.unwrap_or(512))?.gguf(&file.gguf, seed)?;
+                let shape = "a new model of such a shape (--blocks, --embedding, --heads, ..) cannot be";
+                let new = scratch.model(run.ctx.unwrap_or(512))?.gguf(&file.gguf, seed);
+                let new = new.map_err(|error| context(shape, error))?;
                 (new, (settings.recipe == Recipe::WarmStart).then_some(file.gguf))
             }
             _ => (file.gguf, None),
@@ -68,9 +117,18 @@ impl Work {
         let config = peregrine::Config::from_gguf(&source.base)?;
         let ctx = context_for(run, &config);
         settings.check_formats(&config)?;
+        settings.check_tensors(&config)?;
+        if ctx > config.context_length {
+            log::warn!("--ctx {ctx} is more than the {} tokens that the model was trained for", config.context_length);
+        }
 
-        let template = template(&source.base);
-        let options = DataOptions { context: ctx, pack: !run.no_pack.unwrap_or(false), ..DataOptions::default() };
+        let template = template(&source.base, run.chat_template.as_deref())?;
+        let options = DataOptions {
+            kind: run.kind.map(DataKind::from),
+            context: ctx,
+            pack: !run.no_pack.unwrap_or(false),
+            ..DataOptions::default()
+        };
         let read = |path: &Path| read_data(path, &options, &tokenizer, template.as_ref());
         let (sequences, report) = read(data)?;
         tell_data(data, &report);
@@ -78,6 +136,9 @@ impl Work {
             Some(path) => {
                 let (validation, report) = read(path)?;
                 tell_data(path, &report);
+                if validation == sequences {
+                    log::warn!("validation and training data are the same: the validation loss will tell nothing new");
+                }
                 (sequences, validation)
             }
             None => split(sequences, run.val_share.unwrap_or(0.0), seed)?,
@@ -89,11 +150,17 @@ impl Work {
                 ("--batch times --ctx".into(), format!("at most {MOST_TOKENS} tokens a pass; see --accum"));
             return Err(Error::Argument { what, expected, got: format!("{batch} x {ctx}") }.into());
         }
-        let data = fingerprint(&source.base, &training);
+        let from = settings.lora.as_ref().and_then(|lora| lora.from.as_ref()).map(Gguf::open).transpose()?;
+        let models = std::iter::once(&source.base).chain(&source.donor).chain(&from);
+        let fingerprints = (fingerprint(models, [&training, &validation]), settings.fingerprint()?);
+        let counts = (training.len(), validation.len());
         let training = Batches::new(training, batch as usize, seed)?;
         let validation: Vec<Vec<Sequence>> = validation.chunks(batch as usize).map(<[_]>::to_vec).collect();
         let passes = run.epochs.unwrap_or(1).saturating_mul(training.steps_per_epoch());
         let steps = run.steps.unwrap_or(passes.div_ceil(accum));
+        if let Some(warm_up) = run.warmup.filter(|&warm_up| warm_up > steps) {
+            return Err(bad("--warmup", format!("at most the run's {}", output::counted(steps, "step")), warm_up));
+        }
 
         let options = TrainOptions {
             context: ctx,
@@ -108,17 +175,27 @@ impl Work {
         tell_memory(&gpu, &source, &settings, &options)?;
         let trainer = trainer(&gpu, &source, &settings, options, true).map_err(no_room)?;
 
-        std::fs::create_dir_all(&folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
+        let (folder, lock) = claim(settings.recipe, how, folder)?;
         let path = folder.join("config.toml");
         let text = toml::to_string_pretty(&settings)?;
         if !how.resume {
             peregrine::files::replace(&path, text.as_bytes())?;
         }
         let events = Events::open(&folder.join("events.jsonl"))?;
-        let losses = (Curve::new(), Curve::new());
+        let per_epoch = training.steps_per_epoch().div_ceil(accum);
+        let mut text = format!(
+            "{} to learn from, {} an epoch",
+            output::counted(counts.0 as u64, "sequence"),
+            output::counted(per_epoch, "step")
+        );
+        if counts.1 > 0 {
+            text += &format!("; {} for validation", counts.1);
+        }
+        output::tell(text);
         let mut work = Work {
             settings,
             folder,
+            _lock: lock,
             source,
             tokenizer,
             trainer,
@@ -127,18 +204,25 @@ impl Work {
             steps,
             accum,
             events,
-            losses,
-            data,
+            losses: (Curve::new(), Curve::new()),
+            fingerprints,
         };
         work.take_up(how.resume)?;
         Ok(work)
     }
 }
 
-/// The model's chat template. That it cannot be used matters to chats alone, so it is told and no failure.
-fn template(gguf: &Gguf) -> Option<ChatTemplate> {
-    gguf.get("tokenizer.chat_template")?;
-    ChatTemplate::from_gguf(gguf, None).inspect_err(|error| log::warn!("no chats can be learned from: {error}")).ok()
+/// The chat template that is given, or the model's. That this one cannot be used matters to chats alone, so it is told and no
+/// failure.
+fn template(gguf: &Gguf, given: Option<&str>) -> Result<Option<ChatTemplate>, Failure> {
+    if given.is_some() {
+        return render::template(Some(gguf), (given, None), (None, None)).map(Some);
+    }
+    if gguf.get("tokenizer.chat_template").is_none() {
+        return Ok(None);
+    }
+    let template = ChatTemplate::from_gguf(gguf, None);
+    Ok(template.inspect_err(|error| log::warn!("no chats can be learned from: {error}")).ok())
 }
 
 fn trainer(
@@ -155,8 +239,11 @@ fn trainer(
     };
     let trainer = match (&settings.lora, &settings.full) {
         (Some(lora), _) if settings.recipe == Recipe::Lora => {
-            let model = block_on(Model::load(gpu, base, progress))?;
-            Trainer::lora(&model, &lora.options()?, options)?
+            let (model, lora_options) = (block_on(Model::load(gpu, base, progress))?, lora.options()?);
+            match &lora.from {
+                Some(path) => Trainer::lora_further(&adapted(model, path)?, lora_options.dropout, options)?,
+                None => Trainer::lora(&model, &lora_options, options)?,
+            }
         }
         (_, full) => {
             let model = match donor {
@@ -182,15 +269,22 @@ fn no_room(failure: Failure) -> Failure {
     }
 }
 
-/// A number that tells base and data apart from others: of the base the beginning of every tensor, of the data all.
-fn fingerprint(base: &Gguf, sequences: &[Sequence]) -> u64 {
+/// A number that tells models and data apart from others: of the models their metadata, and of every tensor the beginning and the
+/// end, as a large one would take long to read; of the data all.
+fn fingerprint<'a>(models: impl Iterator<Item = &'a Gguf>, data: [&[Sequence]; 2]) -> u64 {
     let mut bytes = Vec::new();
-    for tensor in base.tensors() {
-        bytes.extend_from_slice(tensor.name.as_bytes());
-        let data = base.data(tensor);
-        bytes.extend_from_slice(&data[..data.len().min(256)]);
+    for model in models {
+        for (key, value) in model.metadata() {
+            bytes.extend_from_slice(format!("{key} {value:?}").as_bytes());
+        }
+        for tensor in model.tensors() {
+            bytes.extend_from_slice(tensor.name.as_bytes());
+            let data = model.data(tensor);
+            bytes.extend_from_slice(&data[..data.len().min(256)]);
+            bytes.extend_from_slice(&data[data.len().saturating_sub(256)..]);
+        }
     }
-    for sequence in sequences {
+    for sequence in data.into_iter().flatten() {
         let numbers = sequence.ids.iter().chain(&sequence.labels);
         numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
     }
@@ -200,7 +294,7 @@ fn fingerprint(base: &Gguf, sequences: &[Sequence]) -> u64 {
 fn tell_data(path: &Path, report: &Report) {
     let Report { kind, sequences, tokens, counted_labels, cut, dropped } = *report;
     let mut text = format!(
-        "{}: {}, {} of {tokens} tokens, {counted_labels} to learn",
+        "{}: {}, {tokens} tokens in {}, {counted_labels} with a loss",
         path.display(),
         kind.name(),
         output::counted(sequences as u64, "sequence")

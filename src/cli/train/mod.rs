@@ -49,13 +49,13 @@ pub struct Begin<S: Args> {
 #[derive(Args)]
 pub struct How {
     /// The run's folder; without it, the first free of runs/RECIPE-1, runs/RECIPE-2, ..
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     out: Option<PathBuf>,
     /// Go on from the last checkpoint in the run's folder
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", help_heading = "Run")]
     resume: bool,
     /// Print one JSON object a step
-    #[arg(long)]
+    #[arg(long, help_heading = "Run")]
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
@@ -66,30 +66,30 @@ impl Train {
         match self {
             Train::Lora(WithModel { model, begin }) => {
                 let own = Settings { model, lora: Some(begin.own), ..Settings::of(Recipe::Lora, begin.run) };
-                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how))?, begin.how)
             }
             Train::Full(WithModel { model, begin }) => {
                 let own = Settings { model, full: Some(begin.own), ..Settings::of(Recipe::Full, begin.run) };
-                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how))?, begin.how)
             }
             Train::WarmStart(WithModel { model, mut begin }) => {
-                // the projection takes the embedding's place, so the output head cannot be the embedding
-                begin.own.untied = Some(true);
+                begin.own.untied.get_or_insert(true); // else it would be refused
                 let own = Settings { model, scratch: Some(begin.own), ..Settings::of(Recipe::WarmStart, begin.run) };
-                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how))?, begin.how)
             }
             Train::Scratch(begin) => {
                 let own = Settings { scratch: Some(begin.own), ..Settings::of(Recipe::Scratch, begin.run) };
-                run::run(own.over(recipe(&begin.config, &begin.how).as_deref())?, begin.how)
+                run::run(own.over(recipe(&begin.config, &begin.how))?, begin.how)
             }
         }
     }
 }
 
-/// The recipe to begin from: what is given, or for a run that goes on its own.
-fn recipe(given: &Option<PathBuf>, how: &How) -> Option<PathBuf> {
+/// The recipe to begin from, and the flag that named it: what is given, or for a run that goes on its own.
+fn recipe(given: &Option<PathBuf>, how: &How) -> Option<(PathBuf, &'static str)> {
     let own = how.out.as_ref().filter(|_| how.resume).map(|folder| folder.join("config.toml"));
-    given.clone().or(own.filter(|path| path.exists()))
+    let own = own.filter(|path| path.exists()).map(|path| (path, "--resume"));
+    given.clone().map(|path| (path, "--config")).or(own)
 }
 
 fn context(what: impl Into<String>, source: impl Into<Failure>) -> Failure {

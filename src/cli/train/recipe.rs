@@ -1,21 +1,24 @@
 //! Settings from a file, from flags laid over it, and from an earlier part of the same run; and what is wrong with them.
 
 use super::context;
-use super::settings::{Recipe, Settings, bad, format};
+use super::settings::{Recipe, Rule, Settings, bad, format};
 use crate::cli::Failure;
 use peregrine::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Batches of a step at most: they are drawn before it begins.
+const MOST_BATCHES: u32 = 65_536;
 
 impl Settings {
-    /// These settings over those of a file.
-    pub fn over(self, file: Option<&Path>) -> Result<Settings, Failure> {
-        let Some(path) = file else { return Ok(self) };
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
+    /// These settings over those of a file; `flag` is what named it.
+    pub fn over(self, file: Option<(PathBuf, &str)>) -> Result<Settings, Failure> {
+        let Some((path, flag)) = file else { return Ok(self) };
+        let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
         let broken = |error: toml::de::Error| context(format!("cannot read the recipe {}", path.display()), error);
         let below: Settings = toml::from_str(&text).map_err(broken)?;
         if below.recipe != self.recipe {
             let got = format!("{}, which is one for {}", path.display(), below.recipe.name());
-            return Err(bad("--config", format!("a recipe for {}", self.recipe.name()), got));
+            return Err(bad(flag, format!("a recipe for {}", self.recipe.name()), got));
         }
         let others = [
             ("lora", below.lora.is_some() && self.lora.is_none()),
@@ -24,7 +27,7 @@ impl Settings {
         ];
         if let Some((name, _)) = others.into_iter().find(|(_, there)| *there) {
             let got = format!("a table [{name}] in {}", path.display());
-            return Err(bad("--config", format!("settings of {} alone", self.recipe.name()), got));
+            return Err(bad(flag, format!("settings of {} alone", self.recipe.name()), got));
         }
         let mut all = toml::Table::try_from(&below)?;
         // of two ways to say one thing, the flag that was given wins
@@ -43,6 +46,7 @@ impl Settings {
             given(scratch.tokenizer.is_some(), "scratch", "vocab"),
             given(scratch.vocab.is_some(), "scratch", "tokenizer"),
             given(full.embeddings.is_some(), "full", "tensors"),
+            given(full.tensors.is_some(), "full", "embeddings"),
         ];
         losers.into_iter().flatten().for_each(|(table, key)| without(table, key));
         lay_over(&mut all, toml::Table::try_from(&self)?);
@@ -80,10 +84,22 @@ impl Settings {
         if let Some((what, _)) = counts.into_iter().find(|(_, value)| *value == Some(0)) {
             return Err(bad(what, "1 or more", 0));
         }
-        self.formats().try_for_each(|(flag, name)| format(flag, name).map(drop))?;
-        if run.seed.is_some_and(|seed| seed > i64::MAX as u64) {
-            return Err(bad("--seed", format!("at most {}", i64::MAX), run.seed.unwrap_or(0)));
+        if let Some(accum) = run.accum.filter(|&accum| accum > MOST_BATCHES) {
+            return Err(bad("--accum", format!("at most {MOST_BATCHES}"), accum));
         }
+        self.formats().try_for_each(|(flag, name)| format(flag, name).map(drop))?;
+        let numbers = [
+            ("--seed", run.seed),
+            ("--steps", run.steps),
+            ("--epochs", run.epochs),
+            ("--warmup", run.warmup),
+            ("--save-every", run.save_every),
+            ("--val-every", run.val_every),
+        ];
+        if let Some((what, Some(got))) = numbers.into_iter().find(|(_, value)| *value > Some(i64::MAX as u64)) {
+            return Err(bad(what, format!("at most {}, which TOML can say", i64::MAX), got));
+        }
+        self.check_pairs()?;
         let parts = self.full.as_ref().and_then(|full| full.tensors.as_ref());
         if parts.is_some_and(|parts| parts.iter().any(|part| part.trim().is_empty())) {
             return Err(bad("--tensors", "parts of tensors' names, separated by commas", "an empty one"));
@@ -96,6 +112,62 @@ impl Settings {
             return Err(bad("--data", "a file to learn from", "none"));
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// Settings that say one thing twice, or would not be followed beside others.
+    fn check_pairs(&self) -> Result<(), Failure> {
+        let (run, sgd) = (&self.run, self.run.optimizer == Some(Rule::Sgd));
+        let (scratch, full) = (self.scratch.clone().unwrap_or_default(), self.full.clone().unwrap_or_default());
+        let lora = self.lora.clone().unwrap_or_default();
+        let shaped = lora.rank.is_some() || lora.alpha.is_some() || lora.target.is_some() || lora.rslora.is_some();
+        let pairs = [
+            ("from and rank, alpha, target or rslora", lora.from.is_some() && shaped),
+            ("steps and epochs", run.steps.is_some() && run.epochs.is_some()),
+            ("val and val-share", run.val.is_some() && run.val_share.is_some()),
+            ("tokenizer and vocab", scratch.tokenizer.is_some() && scratch.vocab.is_some()),
+            ("tensors and embeddings", full.tensors.is_some() && full.embeddings.is_some()),
+        ];
+        if let Some((what, _)) = pairs.into_iter().find(|(_, both)| *both) {
+            return Err(bad(what, "one of them", "both"));
+        }
+        if let Some(momentum) = run.momentum.filter(|_| !sgd) {
+            return Err(bad("--momentum", "--optimizer sgd beside it", momentum));
+        }
+        if let Some(beta) = run.beta1.or(run.beta2).filter(|_| sgd) {
+            return Err(bad("--beta1 and --beta2", "--optimizer adamw beside them", beta));
+        }
+        if self.recipe == Recipe::WarmStart && scratch.untied == Some(false) {
+            let expected =
+                "true: the projection takes the embedding's place, so the output head cannot be the embedding";
+            return Err(bad("--untied", expected, "false"));
+        }
+        Ok(())
+    }
+
+    /// What decides the losses, as TOML: not how often a run saves and evaluates, nor what it writes at the end, nor where files
+    /// lie, as what is in them counts.
+    fn decisive(&self) -> Result<toml::Table, Failure> {
+        let mut all: toml::Table = toml::from_str(&toml::to_string(self)?)?; // as it would be read
+        all.remove("model");
+        let free: [(&str, &[&str]); 4] = [
+            ("run", &["save-every", "val-every", "sample", "data", "val", "chat-template"]),
+            ("lora", &["merge", "from"]),
+            ("full", &["format"]),
+            ("scratch", &["format", "tokenizer"]),
+        ];
+        for (part, keys) in free {
+            if let Some(toml::Value::Table(part)) = all.get_mut(part) {
+                keys.iter().for_each(|key| drop(part.remove(*key)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// A number that tells them apart from others that would give other losses.
+    pub fn fingerprint(&self) -> Result<u64, Failure> {
+        Ok(peregrine::files::hash(self.decisive()?.to_string().as_bytes()))
     }
 }
 
@@ -115,22 +187,9 @@ fn lay_over(below: &mut toml::Table, above: toml::Table) {
 pub fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let mut before: toml::Table =
+    let before: Settings =
         toml::from_str(&text).map_err(|error| context(format!("cannot read {}", path.display()), error))?;
-    let mut now: toml::Table = toml::from_str(&toml::to_string(settings)?)?; // as it would be read
-    // how often it saves and looks, and what it writes at the end, changes nothing of what is learned
-    for table in [&mut before, &mut now] {
-        for (part, keys) in [("run", &["save-every", "val-every", "sample"][..]), ("lora", &["merge"])] {
-            if let Some(toml::Value::Table(part)) = table.get_mut(part) {
-                keys.iter().for_each(|key| drop(part.remove(*key)));
-            }
-        }
-        for part in ["full", "scratch"] {
-            if let Some(toml::Value::Table(part)) = table.get_mut(part) {
-                part.remove("format");
-            }
-        }
-    }
+    let (before, now) = (before.decisive()?, settings.decisive()?);
     if before == now {
         return Ok(());
     }
@@ -139,10 +198,5 @@ pub fn same_run(settings: &Settings, folder: &Path) -> Result<(), Failure> {
         let lines: Vec<&str> = a.iter().filter(|line| !b.contains(line)).map(String::as_str).collect();
         if lines.is_empty() { "nothing".to_string() } else { lines.join(", ") }
     };
-    Err(Error::Argument {
-        what: "--resume".into(),
-        expected: format!("the settings of {}: {}", path.display(), only(&was, &is)),
-        got: only(&is, &was),
-    }
-    .into())
+    Err(bad("--resume", format!("the settings of {}: {}", path.display(), only(&was, &is)), only(&is, &was)))
 }

@@ -5,10 +5,10 @@ use clap::{Args, ValueEnum};
 use peregrine::formats::Format;
 use peregrine::model::tensors::{Role, Slot, slots};
 use peregrine::model::{Architecture, Target};
-use peregrine::train::{AdamW, Decline, LoraOptions, NewModel, Optimizer, Schedule};
+use peregrine::train::{AdamW, DataKind, Decline, LoraOptions, NewModel, Optimizer, Schedule};
 use peregrine::{Config, Error};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A whole recipe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,7 @@ pub struct Settings {
     pub recipe: Recipe,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
+    #[serde(default)]
     pub run: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
@@ -51,77 +52,108 @@ impl Recipe {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Run {
     /// Text, or JSONL of {"text"}, {"messages"} or {"prompt", "completion"}
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
     pub data: Option<PathBuf>,
-    /// The same, to be judged by and not learned
-    #[arg(long, value_name = "FILE")]
+    /// Validation data: judged by, not learned
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
     pub val: Option<PathBuf>,
-    /// Without --val: which share of the data is kept back to be judged by [default: 0]
-    #[arg(long, value_name = "SHARE")]
+    /// Without --val: the share of the data that is kept back for validation [default: 0]
+    #[arg(long, value_name = "SHARE", conflicts_with = "val", help_heading = "Data")]
     pub val_share: Option<f64>,
+    /// What the data holds [default: told by the file's name and its first line]
+    #[arg(long, value_enum, help_heading = "Data")]
+    pub kind: Option<Kind>,
+    /// For {"messages"} of a model without a chat template of its own: a template file, or the name of a well-known one
+    #[arg(long, value_name = "FILE|NAME", help_heading = "Data")]
+    pub chat_template: Option<String>,
     /// Tokens of a sequence at most [default: 512, or what the model was trained for if that is less]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Data")]
     pub ctx: Option<u32>,
-    /// Sequences of a pass [default: 4]
-    #[arg(long, value_name = "N")]
+    /// Sequences of a batch [default: 4]
+    #[arg(long, value_name = "N", help_heading = "Data")]
     pub batch: Option<u32>,
-    /// Passes of a step: their gradients add up [default: 1]
-    #[arg(long, value_name = "N")]
+    /// Gradient accumulation: batches of a step [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub accum: Option<u32>,
     /// Steps to take
-    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Schedule")]
     pub steps: Option<u64>,
     /// Instead of steps: how often to go through the data [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub epochs: Option<u64>,
     /// Learning rate [default: 2e-4 for adapters, 2e-5 for a model, 1e-3 for a new one]
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Schedule")]
     pub lr: Option<f64>,
-    /// Steps until the whole rate is reached [default: a twentieth of all]
-    #[arg(long, value_name = "N")]
+    /// Steps of linear warm-up to the whole rate [default: a twentieth of all]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub warmup: Option<u64>,
-    /// How the rate goes down after that [default: cosine]
-    #[arg(long, value_enum)]
+    /// How the rate goes down after the warm-up [default: cosine]
+    #[arg(long, value_enum, help_heading = "Schedule")]
     pub schedule: Option<Down>,
-    /// What share of the rate is left at the end [default: 0.1]
-    #[arg(long, value_name = "SHARE")]
+    /// The share of the rate that is left at the end [default: 0.1]
+    #[arg(long, value_name = "SHARE", help_heading = "Schedule")]
     pub least: Option<f64>,
     /// The rule by which weights change [default: adamw]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Optimizer")]
     pub optimizer: Option<Rule>,
     /// AdamW's first beta [default: 0.9]
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", help_heading = "Optimizer")]
     pub beta1: Option<f64>,
     /// AdamW's second beta [default: 0.999]
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", help_heading = "Optimizer")]
     pub beta2: Option<f64>,
     /// SGD's momentum [default: 0.9]
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", help_heading = "Optimizer")]
     pub momentum: Option<f64>,
     /// Decoupled weight decay, of matrices alone [default: 0.01]
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", help_heading = "Optimizer")]
     pub decay: Option<f64>,
-    /// Gradients are shortened to this length; 0: never [default: 1]
-    #[arg(long, value_name = "LENGTH")]
+    /// Clip the gradients to this global norm; 0: never [default: 1]
+    #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
     pub clip: Option<f64>,
     /// Of new weights, dropout and the order of the data [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub seed: Option<u64>,
     /// Steps between checkpoints [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub save_every: Option<u64>,
-    /// Steps between looks at the validation data [default: as --save-every]
-    #[arg(long, value_name = "N")]
+    /// Steps between evaluations on the validation data [default: as --save-every]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub val_every: Option<u64>,
-    /// Continue this text at every look, to see what was learned
-    #[arg(long, value_name = "TEXT")]
+    /// Continue this text at every evaluation, to see what was learned
+    #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub sample: Option<String>,
-    /// Compute blocks again in the backward pass instead of keeping what they gave: less memory, more time
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Activation checkpointing: compute blocks again in the backward pass: much less memory, a third more time
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Run")]
     pub recompute: Option<bool>,
     /// Of {"text"} lines: each a sequence of its own, instead of one row of them cut into sequences
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Data")]
     pub no_pack: Option<bool>,
+}
+
+/// [`DataKind`] as a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Plain text
+    Text,
+    /// JSONL of {"text"}
+    Documents,
+    /// JSONL of {"messages"}
+    Chats,
+    /// JSONL of {"prompt", "completion"}
+    Completions,
+}
+
+impl From<Kind> for DataKind {
+    fn from(kind: Kind) -> DataKind {
+        match kind {
+            Kind::Text => DataKind::Text,
+            Kind::Documents => DataKind::Documents,
+            Kind::Chats => DataKind::Chats,
+            Kind::Completions => DataKind::Completions,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -144,7 +176,10 @@ pub enum Rule {
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Lora {
-    /// Rows of an adapter's narrow matrix [default: 16]
+    /// Begin with this adapter instead of a new one: its rank, alpha and matrices stay
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rank", "alpha", "target", "rslora"])]
+    pub from: Option<PathBuf>,
+    /// Rank of the adapters [default: 16]
     #[arg(long, value_name = "N")]
     pub rank: Option<u32>,
     /// Adapters are multiplied with alpha / rank [default: 32]
@@ -156,7 +191,7 @@ pub struct Lora {
     /// Multiply with alpha / sqrt(rank) instead (rsLoRA)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub rslora: Option<bool>,
-    /// Which share of the adapters' inputs is dropped at random [default: 0]
+    /// Dropout of the adapters' inputs [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub dropout: Option<f32>,
     /// Also write the whole model with its adapters merged, matrices in this format ("base": as they are there)
@@ -171,7 +206,7 @@ pub struct Full {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub tensors: Option<Vec<String>>,
     /// Without --tensors: the embedding and the output head learn, too
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with = "tensors")]
     pub embeddings: Option<bool>,
     /// Format of the matrices in the model that is written ("base": as in the one that was given) [default: base]
     #[arg(long, value_name = "FORMAT")]
@@ -246,6 +281,35 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether each part of `--tensors` names something of the model.
+    pub fn check_tensors(&self, config: &Config) -> Result<(), Failure> {
+        let parts = self.full.iter().flat_map(|full| &full.tensors).flatten();
+        let slots = slots(config);
+        for part in parts {
+            if !slots.iter().any(|slot| slot.name.contains(part.trim())) {
+                return Err(bad("--tensors", "parts of names of the model's tensors", format!("{part:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Paths as they are from everywhere: a run may be resumed from another folder.
+    pub fn absolute(mut self) -> Settings {
+        let Settings { model, run, lora, scratch, .. } = &mut self;
+        let from = lora.as_mut().and_then(|lora| lora.from.as_mut());
+        let tokenizer = scratch.as_mut().and_then(|scratch| scratch.tokenizer.as_mut());
+        for path in [model.as_mut(), run.data.as_mut(), run.val.as_mut(), from, tokenizer].into_iter().flatten() {
+            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+        }
+        let template = run.chat_template.as_mut().filter(|template| Path::new(template).is_file()); // or it is a name
+        if let Some(template) = template
+            && let Ok(path) = std::path::absolute(&*template)
+        {
+            *template = path.display().to_string();
+        }
+        self
+    }
+
     /// (flag, name) of the formats that are asked for.
     pub fn formats(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let formats = [
@@ -296,10 +360,10 @@ impl Lora {
         let usual = LoraOptions::default();
         let targets = match &self.target {
             None => usual.targets,
-            Some(names) if names.iter().any(|name| name == "all") => Target::ALL.to_vec(),
+            Some(names) if names.len() == 1 && names[0].trim() == "all" => Target::ALL.to_vec(),
             Some(names) => {
                 let target = |name: &String| {
-                    let known = "some of q, k, v, o, gate, up, down, or all";
+                    let known = "some of q, k, v, o, gate, up, down, or all alone";
                     Target::from_name(name.trim()).ok_or_else(|| bad("--target", known, format!("{name:?}")))
                 };
                 names.iter().map(target).collect::<Result<_, _>>()?
