@@ -16,6 +16,7 @@ use peregrine::kernels::matmul_dx::matmul_dx;
 use peregrine::kernels::rms_norm_backward::{rms_norm_backward, rms_norm_dgain};
 use peregrine::kernels::rope_backward::rope_backward;
 use peregrine::kernels::rope_kv::Angles;
+use peregrine::kernels::row_scale::row_scale;
 use peregrine::kernels::swiglu::Lie;
 use peregrine::kernels::swiglu_backward::swiglu_backward;
 use peregrine::kernels::{Columns, Dy, Gradient};
@@ -24,6 +25,7 @@ use peregrine::reference::{backward, ops};
 use peregrine::tensor::Tensor;
 use peregrine::train::IGNORED;
 use peregrine::weight::{Source, Vector, Weight};
+use peregrine::{Matrix, Profile};
 
 #[test]
 fn matmul_dx_in_every_format() {
@@ -108,6 +110,88 @@ fn matmul_dw_sizes() {
     table.finish();
 }
 
+/// Powers of two for gradients of all magnitudes.
+#[test]
+fn row_scale_sizes() {
+    let mut table = Table::new("row_scale");
+    for (profile, gpu) in profiles() {
+        for (t, n) in SIZES {
+            let mut dy = magnitudes(t, n, -40..40);
+            dy[(t * n) as usize / 2] = 0.0;
+            if t > 2 {
+                dy[..n as usize].fill(0.0); // a token without gradients, and one whose are not finite
+                dy[n as usize] = f32::NAN;
+            }
+            let scales = buffer(&vec![POISON; t as usize + 1]);
+            let tensor = filled(t, n, &dy);
+            let outcome = run(&gpu, frame(0, t), |plan| row_scale(plan, "scales", (&tensor).into(), &scales));
+            let found = || {
+                let bytes = peregrine::block_on(gpu.read(&scales, 0, t as u64 * 4)).unwrap();
+                close("scales", &bytemuck::pod_collect_to_vec(&bytes), &backward::row_scale(&dy, n as usize), 0.0, 0.0)
+            };
+            table.row(&format!("[{t}, {n}], {profile}"), outcome.and_then(|()| found()).map(drop));
+        }
+    }
+    table.finish();
+}
+
+/// dy [T, N] whose tokens differ by powers of ten.
+fn magnitudes(t: u32, n: u32, powers: std::ops::Range<i32>) -> Vec<f32> {
+    let mut random = Random::new((t * 31 + n) as u64);
+    let mut dy = random.normals((t * n) as usize, 1.0);
+    for (i, token) in dy.chunks_mut(n as usize).enumerate() {
+        let power = powers.start + (i as i32 * 7919 + 5).rem_euclid(powers.len() as i32);
+        token.iter_mut().for_each(|v| *v *= 10f32.powi(power));
+    }
+    dy
+}
+
+/// The backward matrices on hardware for small ones, in its emulation: with f32 and with halves, whose tokens keep their precision
+/// however small their gradients are.
+#[test]
+fn matmul_backward_on_small_matrices() {
+    let mut table = Table::new("matmul_dx and matmul_dw by small matrices");
+    // (T, K, N): one of each, odd ones, tiles and one more, several workgroups either way
+    let shapes = [(1, 256, 1), (3, 256, 65), (33, 512, 31), (70, 768, 32)];
+    let odd = [(1, 1, 1), (33, 97, 5), (3, 31, 1757), (32, 1757, 3), (129, 172, 31)]; // plain formats only
+    let plain = Profile { lanes: false, subgroups: false, eights: false, int8: false, ..gpu().profile() };
+    for (matrix, near) in [(Matrix::Emulated, 1e-5), (Matrix::EmulatedHalves, 2e-3)] {
+        let gpu = gpu().with_profile(Profile { matrix: Some(matrix), ..plain });
+        for format in Format::ALL {
+            let shapes = shapes.iter().chain(if format.block_weights() == 1 { &odd[..] } else { &[] });
+            for &(t, k, n) in shapes {
+                let [ts, ks, ns] = [t, k, n].map(|v| v as usize);
+                let (w, w_floats) = random_weight(&gpu, format, &mut Random::new((n * 31 + k) as u64), n, k);
+                let (dy, dx) = (magnitudes(t, n, -12..6), poisoned(t, k));
+                let want = backward::matmul_dx(&dy, &w_floats, ts, ks, ns);
+                // each token beside its own largest numbers
+                let norm = |v: &[f32]| v.iter().map(|v| (*v as f64).powi(2)).sum::<f64>().sqrt();
+                let size = w_floats.iter().fold(0.0f32, |most, w| most.max(w.abs())).max(1e-30) as f64;
+                let beside = |dx: &[f32]| -> Vec<f32> {
+                    let rows = dx.chunks_exact(ks).zip(dy.chunks_exact(ns));
+                    rows.flat_map(|(dx, dy)| dx.iter().map(move |v| (*v as f64 / (norm(dy) * size)) as f32)).collect()
+                };
+                let tensor = filled(t, n, &dy);
+                let outcome = run(&gpu, frame(0, t), |plan| matmul_dx(plan, "dx", &tensor, &w, &dx, Gradient::Store))
+                    .and_then(|()| close("dx", &beside(&read_guarded(&dx, t)), &beside(&want), near, near));
+                table.row(&format!("{} [{t}, {n}] x [{n}, {k}], {matrix:?}", format.name()), outcome.map(drop));
+            }
+        }
+        for (t, k, n) in shapes.into_iter().chain(odd) {
+            let mut random = Random::new((t * 7919 + n * 31 + k) as u64);
+            let [dy, x] = [n, k].map(|cols| random.normals((t * cols) as usize, 1.0));
+            let dy: Vec<f32> = dy.iter().map(|v| v * 1e-9).collect(); // of no size as halves
+            let want = backward::matmul_dw(&dy, &x, t as usize, k as usize, n as usize);
+            let (tensor, x, dw) = (filled(t, n, &dy), filled(t, k, &x), poisoned(n, k));
+            let outcome = run(&gpu, frame(0, t), |plan| matmul_dw(plan, "dw", &tensor, &x, &dw, 0, Gradient::Store));
+            let abs = 1e-9 * near * (t as f32).sqrt() * 4.0;
+            let outcome = outcome.and_then(|()| close("dw", &read_guarded(&dw, n), &want, abs, near));
+            table.row(&format!("dw [{n}, {t}] x [{t}, {k}], {matrix:?}"), outcome.map(drop));
+        }
+    }
+    table.finish();
+}
+
 /// Gradients that lie in some columns of a wider tensor, as those of one tensor in a fused matrix do. The others are not to
 /// be read.
 #[test]
@@ -115,7 +199,9 @@ fn matmul_backward_of_columns() {
     let mut table = Table::new("matmul_dx and matmul_dw of columns");
     // (T, K, N): one of each, odd ones, several workgroups either way
     let shapes = [(1, 1, 1), (3, 31, 65), (33, 97, 5), (70, 65, 131), (5, 1757, 3)];
-    for (profile, gpu) in profiles() {
+    let emulated = Profile { lanes: false, eights: false, int8: false, ..gpu().profile() };
+    let emulated = gpu().with_profile(Profile { matrix: Some(Matrix::Emulated), ..emulated });
+    for (profile, gpu) in profiles().into_iter().chain([("small matrices".to_string(), emulated)]) {
         for (t, k, n) in shapes {
             for (first, step, scale) in [(0, 1, 0.5), (3, 1, -0.75), (5, 2, 2.5)] {
                 let mut random = Random::new((t * 7919 + n * 31 + k) as u64);

@@ -92,11 +92,17 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
         &["bytes.wgsl", "finish/add_norm_bytes.wgsl"],
     ];
     let orders = ["order/rows.wgsl", "order/panels.wgsl"];
-    let matrices: [&[&str]; 3] = [
-        &["matrix/emulated.wgsl"],
+    let matrices: [&[&str]; 4] = [
+        &["matrix/single.wgsl", "matrix/emulated.wgsl"],
+        &["matrix/rounded.wgsl", "matrix/emulated.wgsl"],
         &["matrix/float8.wgsl", "matrix/subgroup.wgsl"],
         &["matrix/half16.wgsl", "matrix/subgroup.wgsl"],
     ];
+    for matrix in matrices {
+        let backward = ["frame.wgsl", "backward/dw.wgsl", "product/dw.wgsl", "matmul_matrix.wgsl"];
+        add(&[matrix, &backward], matmul_dw::MatmulDwParams::FIELDS);
+    }
+    reduces.iter().for_each(|reduce| add(&[&[*reduce, "row_scale.wgsl"]], row_scale::RowScaleParams::FIELDS));
     for format in Format::ALL {
         let files = shaders::format_files(format);
         let fields = linear::LinearParams::FIELDS;
@@ -104,6 +110,10 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
             add(&[files, &[order, "embed.wgsl"]], embed::EmbedParams::FIELDS);
             for kernel in ["matmul_dx.wgsl", "matmul_dx_lane.wgsl"] {
                 add(&[files, &["frame.wgsl", order, "backward/dx.wgsl", kernel]], matmul_dx::MatmulDxParams::FIELDS);
+            }
+            for matrix in matrices {
+                let backward = ["frame.wgsl", order, "backward/dx.wgsl", "product/dx.wgsl", "matmul_matrix.wgsl"];
+                add(&[matrix, files, &backward], matmul_dx::MatmulDxParams::FIELDS);
             }
         }
         for (i, finish) in finishes.into_iter().enumerate() {
@@ -120,7 +130,17 @@ fn all_kernels() -> Vec<(KernelKey, Fields)> {
                 if i < 5 && input == "input/plain.wgsl" {
                     add(&[files, &shared, floats[0], finish, &["matmul.wgsl"]], fields);
                     for matrix in matrices {
-                        add(&[matrix, files, &shared, floats[0], finish, &["matmul_matrix.wgsl"]], fields);
+                        add(
+                            &[
+                                matrix,
+                                files,
+                                &shared,
+                                floats[0],
+                                finish,
+                                &["product/forward.wgsl", "matmul_matrix.wgsl"],
+                            ],
+                            fields,
+                        );
                     }
                     for operand in floats {
                         add(&[files, &shared, operand, finish, &["matmul_lane.wgsl"]], fields);

@@ -449,7 +449,7 @@ fn errors_say_where_what_and_why() {
         table.row(source, refused(outcome, "a", 1, parts));
     }
     let outcome = read_data_from(Path::new("a"), file, &options(64), &tokenizer, None);
-    table.row("no template", refused(outcome, "a", 1, &["a chat template", "Choose a template"]));
+    table.row("no template", refused(outcome, "a", 1, &["a chat template", "--chat-template"]));
     let mut writer = Writer::new();
     writer.set("tokenizer.ggml.model", "none");
     let none = Tokenizer::from_gguf(&Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap();

@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<storage, read> dy: array<f32>;             // [T, N]
 @group(0) @binding(3) var<storage, read> x: array<vec4<f32>>;        // [T, K]
-@group(0) @binding(4) var<storage, read_write> dw: array<vec4<f32>>; // [N, K]
+@group(0) @binding(5) var<storage, read_write> dw: array<vec4<f32>>; // [N, K]
 
 // dy of one row of W; zero past the last row and the last token.
 fn dy_of(token: u32, row: u32) -> f32 {

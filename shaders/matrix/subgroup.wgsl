@@ -10,19 +10,19 @@ fn subgroup_of(member: Member) -> u32 {
     return member.subgroup;
 }
 
-// A [rows, along K] from the tile of W.
+// A [rows, 32] from its tile.
 fn load_a(at: u32, member: Member) -> MatrixA {
-    return coopLoadT<MatrixA>(&w_tile[at], STRIDE);
+    return coopLoadT<MatrixA>(&a_tile[at], STRIDE);
 }
 
-// B [along K, tokens] from the tile of x, whose rows are tokens.
+// B [32, columns] from its tile, whose rows are columns.
 fn load_b(at: u32, member: Member) -> MatrixB {
-    return coopLoad<MatrixB>(&x_tile[at], STRIDE);
+    return coopLoad<MatrixB>(&b_tile[at], STRIDE);
 }
 
-// C [rows, tokens] from the tile of y, whose rows are tokens.
+// C [rows, columns] from its tile, whose rows are columns.
 fn load_c(at: u32, member: Member) -> MatrixC {
-    return coopLoad<MatrixC>(&y_tile[at], TILE);
+    return coopLoad<MatrixC>(&c_tile[at], TILE);
 }
 
 fn multiply_add(a: MatrixA, b: MatrixB, c: MatrixC, member: Member) -> MatrixC {
@@ -30,5 +30,5 @@ fn multiply_add(a: MatrixA, b: MatrixB, c: MatrixC, member: Member) -> MatrixC {
 }
 
 fn store_c(c: MatrixC, at: u32, member: Member) {
-    coopStore(c, &y_tile[at], TILE);
+    coopStore(c, &c_tile[at], TILE);
 }

@@ -65,7 +65,7 @@ fn print(card: &GpuCard, chosen: usize) -> std::io::Result<()> {
     let matrix = match card.matrix {
         Some(Matrix::Half16) => "matrices of 16 x 16 halves",
         Some(Matrix::Float8) => "matrices of 8 x 8 floats",
-        Some(Matrix::Emulated) | None => "no matrix hardware",
+        Some(Matrix::Emulated | Matrix::EmulatedHalves) | None => "no matrix hardware",
     };
     line("shaders", format!("{}, {subgroups}, {matrix}", if card.f16 { "f16" } else { "no f16" }))?;
     let (buffer, binding) = (size(limits.max_buffer_size), size(limits.max_storage_buffer_binding_size));

@@ -33,6 +33,8 @@ pub enum Matrix {
     Float8,
     /// 8 x 8 f32 without hardware, for tests.
     Emulated,
+    /// The same with halves.
+    EmulatedHalves,
 }
 
 impl Matrix {

@@ -94,7 +94,7 @@ impl Linear {
             Linear::MatvecLane => key(&["matvec_lane.wgsl"]),
             Linear::Matmul(tokens) => key(&["matmul.wgsl"]).with("TOKENS", tokens),
             Linear::MatmulMatrix(matrix) => {
-                let key = key(&["matmul_matrix.wgsl"]);
+                let key = key(&["product/forward.wgsl", "matmul_matrix.wgsl"]);
                 KernelKey::new(&[matrix_files(matrix), &key.files]) // `enable` comes first
             }
             Linear::MatmulLane(tokens) => key(&["matmul_lane.wgsl"]).with("TOKENS", tokens),
@@ -107,19 +107,27 @@ impl Linear {
             Linear::Matvec(tokens) => (4, tokens),
             Linear::MatvecLane => (64, 1),
             Linear::Matmul(tokens) => (64, tokens),
-            Linear::MatmulMatrix(Matrix::Half16) => (64, 64),
-            Linear::MatmulMatrix(Matrix::Float8 | Matrix::Emulated) => (32, 32),
+            Linear::MatmulMatrix(matrix) => (matrix_tile(matrix), matrix_tile(matrix)),
             Linear::MatmulLane(tokens) => (64, tokens),
         }
     }
 }
 
+/// Rows and columns of a workgroup's tile in matmul_matrix: four small matrices either way.
+pub(super) fn matrix_tile(matrix: Matrix) -> u32 {
+    match matrix {
+        Matrix::Half16 => 64,
+        Matrix::Float8 | Matrix::Emulated | Matrix::EmulatedHalves => 32,
+    }
+}
+
 /// The files of one kind of small matrices.
-fn matrix_files(matrix: Matrix) -> &'static [&'static str] {
+pub(super) fn matrix_files(matrix: Matrix) -> &'static [&'static str] {
     match matrix {
         Matrix::Half16 => &["matrix/half16.wgsl", "matrix/subgroup.wgsl"],
         Matrix::Float8 => &["matrix/float8.wgsl", "matrix/subgroup.wgsl"],
-        Matrix::Emulated => &["matrix/emulated.wgsl"],
+        Matrix::Emulated => &["matrix/single.wgsl", "matrix/emulated.wgsl"],
+        Matrix::EmulatedHalves => &["matrix/rounded.wgsl", "matrix/emulated.wgsl"],
     }
 }
 

@@ -1,5 +1,7 @@
 //! dW = dyᵀ x: the backward pass of y = W x to W.
 
+use super::linear::{matrix_files, matrix_tile};
+use super::row_scale::scales_of;
 use super::{Columns, Dy, Gradient};
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
@@ -32,7 +34,8 @@ pub fn matmul_dw<'a>(
     first_row: u32,
     to: Gradient,
 ) -> Result<()> {
-    let Dy { tensor: dy, columns: Columns { first: dy_first, step: dy_step, count: n }, scale } = dy.into();
+    let of = dy.into();
+    let Dy { tensor: dy, columns: Columns { first: dy_first, step: dy_step, count: n }, scale } = of;
     let k = x.cols;
     assert!(
         dw.cols == k && dw.rows >= first_row + n,
@@ -40,7 +43,18 @@ pub fn matmul_dw<'a>(
         dw.rows,
         dw.cols
     );
-    let columns = k.div_ceil(64);
+    let matrix = plan.gpu.profile().matrix.filter(|_| !plan.exact);
+    let scales = matrix.map(|_| scales_of(plan, label, of)).transpose()?;
+    // lanes of eight hand round what all of them want
+    let (hardware, kernel, (rows, width)): (&[&str], &[&str], _) = match (matrix, plan.gpu.profile().eights) {
+        (Some(matrix), _) => {
+            let tile = matrix_tile(matrix);
+            (matrix_files(matrix), &["product/dw.wgsl", "matmul_matrix.wgsl"], (tile, tile))
+        }
+        (None, true) => (&[], &["matmul_dw_lane.wgsl"], (16, 64)),
+        (None, false) => (&[], &["matmul_dw.wgsl"], (32, 64)),
+    };
+    let columns = k.div_ceil(width);
     let params = MatmulDwParams {
         rows: n,
         vectors: k.div_ceil(4),
@@ -54,13 +68,10 @@ pub fn matmul_dw<'a>(
         scale,
         first_row,
     };
-    // lanes of eight hand round what all of them want
-    let (kernel, rows) = match plan.gpu.profile().eights {
-        true => ("matmul_dw_lane.wgsl", 16),
-        false => ("matmul_dw.wgsl", 32),
-    };
-    let key = KernelKey::new(&[&["frame.wgsl", "backward/dw.wgsl", kernel]]);
-    let buffers = [("dy", &dy.buffer), ("x", &x.buffer), ("dw", &dw.buffer)];
+    let key = KernelKey::new(&[hardware, &["frame.wgsl", "backward/dw.wgsl"], kernel]); // `enable` comes first
+    let mut buffers = vec![("dy", &dy.buffer), ("x", &x.buffer)];
+    buffers.extend(scales.as_ref().map(|scales| ("row_scales", scales)));
+    buffers.push(("dw", &dw.buffer));
     plan.step(label, &key, params, &buffers, Grid::once(n.div_ceil(rows) * columns), dw)?;
     plan.note(format!("[{n}, {k}]"));
     plan.cost(Cost { token_bytes: (n + k) as u64 * 4, token_flops: 2 * n as u64 * k as u64, ..Cost::default() });

@@ -1,5 +1,7 @@
 //! dx = dy W: the backward pass of y = W x to x. W may be of any format: it is read, not changed.
 
+use super::linear::{matrix_files, matrix_tile};
+use super::row_scale::scales_of;
 use super::{Dy, Gradient};
 use crate::error::Result;
 use crate::kernel::{KernelKey, params};
@@ -32,7 +34,8 @@ pub fn matmul_dx<'a>(
     dx: &Tensor,
     to: Gradient,
 ) -> Result<()> {
-    let Dy { tensor: dy, columns, scale } = dy.into();
+    let of = dy.into();
+    let Dy { tensor: dy, columns, scale } = of;
     assert!(
         columns.count == w.rows && dx.cols == w.cols,
         "{label}: {} is [{}, {}], dy has {}, dx has {}",
@@ -42,10 +45,17 @@ pub fn matmul_dx<'a>(
         columns.count,
         dx.cols
     );
+    let matrix = plan.gpu.profile().matrix.filter(|_| !plan.exact);
+    let scales = matrix.map(|_| scales_of(plan, label, of)).transpose()?;
     // lanes of eight hand round what all of them want
-    let (kernel, grid) = match plan.gpu.profile().eights {
-        true => ("matmul_dx_lane.wgsl", Grid::tiles(w.blocks().div_ceil(4), 16)),
-        false => ("matmul_dx.wgsl", Grid::tiles(w.blocks().div_ceil(2), 32)),
+    let (hardware, kernel, grid): (&[&str], &[&str], Grid) = match (matrix, plan.gpu.profile().eights) {
+        (Some(matrix), _) => {
+            let tile = matrix_tile(matrix);
+            let grid = Grid::tiles((w.blocks() * 32).div_ceil(tile), tile);
+            (matrix_files(matrix), &["product/dx.wgsl", "matmul_matrix.wgsl"], grid)
+        }
+        (None, true) => (&[], &["matmul_dx_lane.wgsl"], Grid::tiles(w.blocks().div_ceil(4), 16)),
+        (None, false) => (&[], &["matmul_dx.wgsl"], Grid::tiles(w.blocks().div_ceil(2), 32)),
     };
     for (i, part) in w.parts.iter().enumerate() {
         let params = MatmulDxParams {
@@ -61,9 +71,11 @@ pub fn matmul_dx<'a>(
             scale,
         };
         let shared = ["frame.wgsl", part.order.file(), "backward/dx.wgsl"];
-        let key = KernelKey::new(&[format_files(part.format), &shared, &[kernel]]);
+        let key = KernelKey::new(&[hardware, format_files(part.format), &shared, kernel]); // `enable` comes first
         let mut buffers = part.buffers();
-        buffers.extend([("dy", &dy.buffer), ("dx", &dx.buffer)]);
+        buffers.push(("dy", &dy.buffer));
+        buffers.extend(scales.as_ref().map(|scales| ("row_scales", scales)));
+        buffers.push(("dx", &dx.buffer));
         plan.step(label, &key, params, &buffers, grid, dx)?;
         plan.note(format!("[{}, {}] {}", part.rows, w.cols, part.format.name()));
         plan.cost(Cost {

@@ -22,6 +22,7 @@ pub mod rms_norm_backward;
 pub mod rope;
 pub mod rope_backward;
 pub mod rope_kv;
+pub mod row_scale;
 pub mod sample;
 pub mod softmax;
 pub mod statistics;

@@ -34,7 +34,7 @@ pub use checkpoint::Place;
 #[cfg(all(feature = "tokenizer", feature = "chat"))]
 pub use data::{DataKind, DataOptions, Report, read_data, read_data_from};
 pub use optimizer::AdamW;
-pub use options::{LoraOptions, Optimizer, TrainOptions};
+pub use options::{Compute, LoraOptions, Optimizer, TrainOptions};
 pub use parameters::{Of, Parameter, Parameters};
 pub use plot::loss_svg;
 pub use schedule::{Decline, Schedule};

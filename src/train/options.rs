@@ -17,7 +17,19 @@ pub struct TrainOptions {
     /// Keep only what goes into each block, and compute the rest of it again in the backward pass: much less memory, a third
     /// more time.
     pub recompute: bool,
+    pub compute: Compute,
     pub seed: u64,
+}
+
+/// What matrices are multiplied in. Sums, weights, their gradients and moments are f32 always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compute {
+    #[default]
+    F32,
+    /// Halves, on matrix hardware ([`Profile::matrix`](crate::gpu::Profile)); f32 where there is none. Gradients are scaled token by
+    /// token, by powers of two, so that none of a token's is lost that its largest does not dwarf: there is no loss scale to
+    /// choose. Losses differ from those of f32 by about 1e-3 of them.
+    F16,
 }
 
 impl Default for TrainOptions {
@@ -29,6 +41,7 @@ impl Default for TrainOptions {
             schedule: Schedule::default(),
             clip: Some(1.0),
             recompute: false,
+            compute: Compute::F32,
             seed: 0,
         }
     }

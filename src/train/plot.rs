@@ -66,7 +66,7 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
     for point in &validation {
         let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#d9691a\"/>", x(point.0), y(point.1));
     }
-    let mut key = WIDTH - rest - 240.0;
+    let mut key = WIDTH - rest - 256.0;
     for (text, color, points) in
         [("training, moving mean", "#1f5fa8", &training), ("validation", "#d9691a", &validation)]
     {
@@ -77,7 +77,7 @@ pub fn loss_svg(title: &str, training: &[(u64, f64)], validation: &[(u64, f64)])
                 "<line x1=\"{key}\" x2=\"{end}\" y1=\"12\" y2=\"12\" stroke=\"{color}\" stroke-width=\"2\"/>"
             );
             let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{text}</text>", key + 24.0);
-            key += 160.0;
+            key += 176.0;
         }
     }
     svg + "</svg>\n"

@@ -2,7 +2,7 @@
 
 use super::backward::Backward;
 use super::batch::{Sequence, counted};
-use super::options::{LoraOptions, Optimizer, TrainOptions};
+use super::options::{Compute, LoraOptions, Optimizer, TrainOptions};
 use super::parameters::Parameters;
 use super::workspace::{Workspace, shard};
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ impl Trainer {
         let backward = Backward { pass: mode.pass(), parameters: &parameters, work: &work, recompute };
         let plan = |learns: bool| {
             let mut plan = PlanBuilder::new(&gpu, tokens);
-            plan.exact = true;
+            plan.exact = options.compute == Compute::F32;
             mode.forward(&mut plan, learns)?;
             loss(&mut plan, &mode, &work)?;
             if learns {

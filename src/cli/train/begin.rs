@@ -10,7 +10,8 @@ use indicatif::ProgressBar;
 use peregrine::chat::ChatTemplate;
 use peregrine::sequences::MOST_TOKENS;
 use peregrine::train::{
-    Batches, DataKind, DataOptions, Report, Sequence, TrainOptions, Trainer, read_data, split, train_vocabulary,
+    Batches, Compute, DataKind, DataOptions, Report, Sequence, TrainOptions, Trainer, read_data, split,
+    train_vocabulary,
 };
 use peregrine::{Error, Gguf, Gpu, Model, block_on, wgpu};
 use std::fs::{File, TryLockError};
@@ -169,9 +170,13 @@ impl Work {
             schedule: settings.schedule(steps),
             clip: Some(run.clip.unwrap_or(1.0)).filter(|&clip| clip > 0.0),
             recompute: run.recompute.unwrap_or(false),
+            compute: settings.compute(),
             seed,
         };
         let gpu = how.device.gpu()?;
+        if options.compute == Compute::F16 && gpu.profile().matrix.is_none() {
+            log::warn!("{} has no matrix hardware that is of use here: it computes in f32", gpu.card().name);
+        }
         tell_memory(&gpu, &source, &settings, &options)?;
         let trainer = trainer(&gpu, &source, &settings, options, true).map_err(no_room)?;
 

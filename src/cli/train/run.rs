@@ -156,7 +156,6 @@ impl Work {
                 });
             }
             let done = step + 1;
-            bar.set_position(done);
             let now = format!("loss {:.4}, {rate:.0} tokens/s", loss.loss);
             if bar.is_hidden()
                 && !how.json
@@ -172,6 +171,7 @@ impl Work {
                 ));
             }
             bar.set_message(now + ", ");
+            bar.set_position(done);
             in_a_row = if loss.applied { 0 } else { in_a_row + 1 };
             if in_a_row == MOST_SKIPPED {
                 bar.finish_and_clear();

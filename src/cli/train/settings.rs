@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use peregrine::formats::Format;
 use peregrine::model::tensors::{Role, Slot, slots};
 use peregrine::model::{Architecture, Target};
-use peregrine::train::{AdamW, DataKind, Decline, LoraOptions, NewModel, Optimizer, Schedule};
+use peregrine::train::{AdamW, Compute, DataKind, Decline, LoraOptions, NewModel, Optimizer, Schedule};
 use peregrine::{Config, Error};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -123,6 +123,10 @@ pub struct Run {
     /// Continue this text at every evaluation, to see what was learned
     #[arg(long, value_name = "TEXT", help_heading = "Run")]
     pub sample: Option<String>,
+    /// What matrices are multiplied in; f16 (with sums, weights and moments in f32) where the device has matrix hardware
+    /// [default: f32]
+    #[arg(long, value_enum, help_heading = "Run")]
+    pub compute: Option<In>,
     /// Activation checkpointing: compute blocks again in the backward pass: much less memory, a third more time
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Run")]
     pub recompute: Option<bool>,
@@ -171,6 +175,14 @@ pub enum Rule {
     #[serde(rename = "adamw")]
     AdamW,
     Sgd,
+}
+
+/// [`Compute`] as a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum In {
+    F32,
+    F16,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
@@ -337,6 +349,13 @@ impl Settings {
                 Down::Cosine => Decline::Cosine,
             },
             least: self.run.least.unwrap_or(0.1),
+        }
+    }
+
+    pub fn compute(&self) -> Compute {
+        match self.run.compute {
+            Some(In::F16) => Compute::F16,
+            Some(In::F32) | None => Compute::F32,
         }
     }
 
