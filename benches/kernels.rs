@@ -373,6 +373,9 @@ fn main() {
 /// element.
 fn of_training(bench: &Bench, random: &mut Random) {
     let t = 128;
+    // (what is added to a name, whether products are f32, how far off they may be)
+    let halves = gpu().profile().matrix.map(|matrix| (format!(", {matrix:?}"), false, 0.2));
+    let modes: Vec<(String, bool, f32)> = [(String::new(), true, 2e-3)].into_iter().chain(halves).collect();
     for (n, k) in [(1536, 576), (576, 1536)] {
         let [ts, ks, ns] = [t, k, n].map(|v| v as usize);
         let (x_floats, dy_floats) = (random.normals(ts * ks, 1.0), random.normals(ts * ns, 1.0));
@@ -385,29 +388,42 @@ fn of_training(bench: &Bench, random: &mut Random) {
             let (w, floats) = random_weight(gpu(), format, random, n, k);
             let (y, dx) = (tensor(t, n), tensor(t, k));
             let row = |what: &str| format!("{what} {} [{t}] [{n}, {k}]", format.name());
-            bench.run(
-                &row("forward"),
-                frame(0, t),
-                work(),
-                |plan, _| linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y)),
-                || check(&y, t, &ops::matmul(&x_floats, &floats, ts, ks, ns), 2e-3),
-            );
-            bench.run(
-                &row("matmul_dx"),
-                frame(0, t),
-                work(),
-                |plan, _| kernels::matmul_dx::matmul_dx(plan, "dx", &dy, &w, &dx, Gradient::Store),
-                || check(&dx, t, &backward::matmul_dx(&dy_floats, &floats, ts, ks, ns), 2e-3),
-            );
+            for (mode, exact, near) in &modes {
+                bench.run(
+                    &format!("{}{mode}", row("forward")),
+                    frame(0, t),
+                    work(),
+                    |plan, _| {
+                        plan.exact = *exact;
+                        linear(plan, "y", &x, Input::Plain, &w, None, Rows::All, Finish::Store(&y))
+                    },
+                    || check(&y, t, &ops::matmul(&x_floats, &floats, ts, ks, ns), *near),
+                );
+                bench.run(
+                    &format!("{}{mode}", row("matmul_dx")),
+                    frame(0, t),
+                    work(),
+                    |plan, _| {
+                        plan.exact = *exact;
+                        kernels::matmul_dx::matmul_dx(plan, "dx", &dy, &w, &dx, Gradient::Store)
+                    },
+                    || check(&dx, t, &backward::matmul_dx(&dy_floats, &floats, ts, ks, ns), *near),
+                );
+            }
         }
         let dw = tensor(n, k);
-        bench.run(
-            &format!("matmul_dw [{t}] [{n}, {k}]"),
-            frame(0, t),
-            work(),
-            |plan, _| kernels::matmul_dw::matmul_dw(plan, "dw", &dy, &x, &dw, 0, Gradient::Store),
-            || check(&dw, n, &backward::matmul_dw(&dy_floats, &x_floats, ts, ks, ns), 2e-3),
-        );
+        for (mode, exact, near) in &modes {
+            bench.run(
+                &format!("matmul_dw [{t}] [{n}, {k}]{mode}"),
+                frame(0, t),
+                work(),
+                |plan, _| {
+                    plan.exact = *exact;
+                    kernels::matmul_dw::matmul_dw(plan, "dw", &dy, &x, &dw, 0, Gradient::Store)
+                },
+                || check(&dw, n, &backward::matmul_dw(&dy_floats, &x_floats, ts, ks, ns), *near),
+            );
+        }
     }
 
     let c = 576;
@@ -446,6 +462,18 @@ fn of_training(bench: &Bench, random: &mut Random) {
         Work::Bytes(bytes),
         |plan, _| kernels::add_bias_backward::add_bias_backward(plan, "dbias", &dy, &dgain, Gradient::Store),
         || check(&dgain, 1, &backward::add_bias_backward(&dy_floats, c as usize), 1e-3),
+    );
+    let scales = buffer(&vec![0.0f32; t as usize]);
+    bench.run(
+        "row_scale [128, 576]",
+        frame(0, t),
+        Work::Bytes(bytes),
+        |plan, _| kernels::row_scale::row_scale(plan, "scales", (&dy).into(), &scales),
+        || {
+            let got = block_on(gpu().read(&scales, 0, t as u64 * 4)).map_err(|e| e.to_string())?;
+            let want = backward::row_scale(&dy_floats, c as usize);
+            close("scales", &bytemuck::pod_collect_to_vec(&got), &want, 0.0, 0.0).map(drop)
+        },
     );
     let seed = buffer(&[1u32]);
     bench.run(

@@ -2,6 +2,8 @@
 
 mod begin;
 mod events;
+mod folder;
+mod options;
 mod recipe;
 mod run;
 mod settings;

@@ -1,7 +1,8 @@
 //! Settings from a file, from flags laid over it, and from an earlier part of the same run; and what is wrong with them.
 
 use super::context;
-use super::settings::{Recipe, Rule, Settings, bad, format};
+use super::options::{bad, format};
+use super::settings::{Recipe, Rule, Settings};
 use crate::cli::Failure;
 use peregrine::Error;
 use std::path::{Path, PathBuf};

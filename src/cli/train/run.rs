@@ -1,10 +1,12 @@
 //! A training run, from its settings to what it leaves in its folder: `config.toml`, `events.jsonl`, `checkpoint.gguf`,
 //! `loss.svg`, and the adapters or the model.
 
-use super::begin::{Source, folder};
+use super::begin::Source;
 use super::events::{Curve, Events, losses};
+use super::folder::folder;
+use super::options::{bad, format};
 use super::recipe::same_run;
-use super::settings::{Recipe, Settings, bad, format};
+use super::settings::{Recipe, Settings};
 use super::{How, context};
 use crate::cli::{Failure, output};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
