@@ -93,6 +93,8 @@ fn runs_follow_jax() {
                 Trainer::full(&model, |_| true, options).unwrap()
             }
         };
+        let on_matrices = trainer.plan().steps.iter().filter(|step| step.kernel.name == "matmul_matrix").count();
+        assert_eq!(on_matrices > 0, compute == Compute::F16, "{name}: {on_matrices} steps on small matrices");
         for (step, (batch, want)) in batches.iter().zip(run["losses"].as_array().unwrap()).enumerate() {
             let (got, want) = (block_on(trainer.step(std::slice::from_ref(batch))).unwrap(), number(want));
             let outcome = match (got.loss - want).abs() <= near * want && got.applied {

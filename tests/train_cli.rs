@@ -308,7 +308,18 @@ fn a_folder_is_one_run() {
 
     // while one run is at work, no other
     let long = [&["train", "lora", "--data", &data, "--steps", "100000", "--out", "long"][..], &SMALL].concat();
-    let mut child = folder.command(&long).spawn().unwrap();
+    // without a terminal's hang-up, as nohup begins it
+    let mut command = match cfg!(unix) {
+        true => {
+            let mut shell = Command::new("sh");
+            let then = ["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_peregrine")];
+            shell.args(then).args(&long).current_dir(&folder.0).env("PEREGRINE_CACHE_DIR", folder.0.join("cache"));
+            shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            shell
+        }
+        false => folder.command(&long),
+    };
+    let mut child = command.spawn().unwrap();
     let begun = Instant::now();
     let has_steps =
         || std::fs::read_to_string(folder.0.join("long/events.jsonl")).is_ok_and(|text| text.contains("\"loss\""));
@@ -318,12 +329,15 @@ fn a_folder_is_one_run() {
     let other = folder.run(&["train", "lora", "--out", "long", "--resume"]);
     assert!(text(&other.stderr).contains("another run is going on"), "{}", text(&other.stderr));
     if cfg!(unix) {
-        // it ends between two steps, with a checkpoint, and its exit code says that it was stopped
-        let signal = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-        assert!(signal.success());
+        // it lives on when the terminal goes; it ends between two steps, with a checkpoint, and its exit code says so
+        let send = |signal: &str| Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(send("-HUP").success());
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(send("-TERM").success());
         let output = child.wait_with_output().unwrap();
         let told = text(&output.stderr);
         assert!(output.status.code() == Some(130) && told.contains("stopped at step"), "{:?} {told}", output.status);
+        assert_eq!(told.matches("stopping after this step").count(), 1, "of TERM alone: {told}");
         assert!(folder.0.join("long/checkpoint.gguf").exists());
         assert_eq!(events(&folder.0.join("long/events.jsonl")).last().unwrap()["status"], "interrupted");
     } else {

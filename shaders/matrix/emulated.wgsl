@@ -1,6 +1,6 @@
 // 8 x 8 matrices without hardware for them, by 32 lanes that count as a subgroup: so that matmul_matrix can be tested on every
-// device. Not made for speed. matrix/single.wgsl or matrix/rounded.wgsl says what a
-// number is. matrix/float8.wgsl and matrix/subgroup.wgsl define the same names.
+// device. Not made for speed. matrix/single.wgsl or matrix/rounded.wgsl says what a number is. matrix/float8.wgsl and
+// matrix/subgroup.wgsl define the same names.
 
 const SIZE: u32 = 8u;
 

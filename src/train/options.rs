@@ -26,9 +26,9 @@ pub struct TrainOptions {
 pub enum Compute {
     #[default]
     F32,
-    /// Halves, on matrix hardware ([`Profile::matrix`](crate::gpu::Profile)); f32 where there is none. Gradients are scaled token by
-    /// token, by powers of two, so that none of a token's is lost that its largest does not dwarf: there is no loss scale to
-    /// choose. Losses differ from those of f32 by about 1e-3 of them.
+    /// Halves, on matrix hardware that has them ([`Matrix`](crate::gpu::Matrix); Apple's multiplies f32); f32 where there is no
+    /// such hardware. Gradients are scaled token by token, by powers of two, so that none of a token's is lost that its largest does
+    /// not dwarf: there is no loss scale to choose.
     F16,
 }
 

@@ -19,8 +19,7 @@ pub fn folder(recipe: Recipe, how: &How) -> Result<PathBuf, Failure> {
     let full = std::fs::read_dir(&folder).is_ok_and(|mut files| files.next().is_some());
     if full && !how.resume {
         let holds = if begun { "which holds a run: --resume goes on with it" } else { "which holds other files" };
-        let (expected, got) = ("a new or empty folder".into(), format!("{}, {holds}", folder.display()));
-        return Err(Error::Argument { what: "--out".into(), expected, got }.into());
+        return Err(bad("--out", "a new or empty folder", format!("{}, {holds}", folder.display())));
     }
     if !begun && how.resume {
         let lacks = if folder.exists() { "which has no config.toml" } else { "which does not exist" };

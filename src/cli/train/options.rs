@@ -1,6 +1,6 @@
 //! What settings mean: options for the library, and what of them does not suit the model.
 
-use super::settings::{Down, Full, In, Kind, Lora, Recipe, Rule, Run, Scratch, Settings};
+use super::settings::{Down, Full, Kind, Lora, Precision, Recipe, Rule, Run, Scratch, Settings};
 use crate::cli::Failure;
 use peregrine::formats::Format;
 use peregrine::model::tensors::{Role, Slot, slots};
@@ -94,8 +94,8 @@ impl Settings {
 
     pub fn compute(&self) -> Compute {
         match self.run.compute {
-            Some(In::F16) => Compute::F16,
-            Some(In::F32) | None => Compute::F32,
+            Some(Precision::F16) => Compute::F16,
+            Some(Precision::F32) | None => Compute::F32,
         }
     }
 

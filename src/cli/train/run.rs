@@ -59,7 +59,7 @@ pub fn run(settings: Settings, how: How) -> Result<(), Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let bar = bar();
     let (flag, shown) = (interrupted.clone(), bar.clone());
-    // a second Ctrl-C, or whatever else asks the program to end, ends it at once
+    // a second one ends the program at once
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED);
@@ -68,6 +68,7 @@ pub fn run(settings: Settings, how: How) -> Result<(), Failure> {
             "stopping after this step; once more ends at once, without what was learned since the last checkpoint";
         if shown.is_hidden() { output::tell(text) } else { shown.println(text) }
     })?;
+    take_as_ctrl_c();
     let mut work = Work::begin(settings, &how, folder)?;
     let outcome = work.train(&how, &interrupted, &bar);
     let status = match &outcome {
@@ -83,6 +84,27 @@ pub fn run(settings: Settings, how: How) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// What else asks a program to end counts as Ctrl-C, unless whoever began it has it ignored, as nohup does.
+#[cfg(unix)]
+fn take_as_ctrl_c() {
+    extern "C" fn interrupt(_signal: libc::c_int) {
+        // SAFETY: raise is safe in a signal handler.
+        unsafe { libc::raise(libc::SIGINT) };
+    }
+    let handler: extern "C" fn(libc::c_int) = interrupt;
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only calls what is safe in one.
+        unsafe {
+            if libc::signal(signal, handler as libc::sighandler_t) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn take_as_ctrl_c() {}
 
 impl Work {
     /// Goes on from the checkpoint, if there is one to go on from, and tells the run's beginning.

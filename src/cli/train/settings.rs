@@ -121,7 +121,7 @@ pub struct Run {
     /// What matrices are multiplied in; f16 (with sums, weights and moments in f32) where the device has matrix hardware
     /// [default: f32]
     #[arg(long, value_enum, help_heading = "Run")]
-    pub compute: Option<In>,
+    pub compute: Option<Precision>,
     /// Activation checkpointing: compute blocks again in the backward pass: much less memory, a third more time
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Run")]
     pub recompute: Option<bool>,
@@ -164,7 +164,7 @@ pub enum Rule {
 /// The library's `Compute` as a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum In {
+pub enum Precision {
     F32,
     F16,
 }
