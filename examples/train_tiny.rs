@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tied: true,
     };
     let gguf = new.gguf(&Gguf::from_bytes(vocabulary.to_bytes()?)?, 1)?;
-    let model = Model::load_masters(&gpu, &gguf, |_, _| ())?;
+    let model = block_on(Model::load_masters(&gpu, &gguf, |_, _| ()))?;
 
     // Stretches of the text, overlapping by half.
     let step = CONTEXT as usize / 2;

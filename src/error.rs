@@ -92,8 +92,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn gguf(offset: usize, what: impl Into<String>) -> Error {
-        Error::Gguf { offset: offset as u64, what: what.into() }
+    pub(crate) fn gguf(offset: u64, what: impl Into<String>) -> Error {
+        Error::Gguf { offset, what: what.into() }
     }
 
     #[cfg(not(target_arch = "wasm32"))]

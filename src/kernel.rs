@@ -81,62 +81,71 @@ impl Kernel {
     pub(crate) fn compile(gpu: &Gpu, key: &KernelKey) -> Result<Kernel> {
         let name = key.name();
         let wgsl = shaders::link(&key.files);
+        // Browsers want the use of subgroups declared, wgpu refuses the declaration.
+        let wgsl = match gpu.profile().subgroups && cfg!(target_arch = "wasm32") {
+            true => format!("enable subgroups;\n{wgsl}"),
+            false => wgsl,
+        };
         let bindings = read_bindings(&wgsl);
         if gpu.is_outline() {
             return Ok(Kernel { name, bindings, compiled: None });
         }
-        let device = gpu.device();
-        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-
-        // SAFETY: these are our own shaders. Their loops end, their divisors are not zero; bounds are checked in debug
-        // builds, which the tests are.
-        let module = unsafe {
-            let mut checks = wgpu::ShaderRuntimeChecks::unchecked();
-            checks.bounds_checks = cfg!(debug_assertions);
-            let source = wgpu::ShaderSource::Wgsl(wgsl.into());
-            device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: Some(name), source }, checks)
-        };
-        let entries: Vec<_> = bindings
-            .iter()
-            .map(|binding| wgpu::BindGroupLayoutEntry {
-                binding: binding.index,
-                visibility: wgpu::ShaderStages::COMPUTE,
-                ty: wgpu::BindingType::Buffer {
-                    ty: match binding.kind {
-                        BindingKind::Uniform => wgpu::BufferBindingType::Uniform,
-                        BindingKind::Read => wgpu::BufferBindingType::Storage { read_only: true },
-                        BindingKind::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
-                    },
-                    has_dynamic_offset: false,
-                    min_binding_size: None,
-                },
-                count: None,
-            })
-            .collect();
-        let layout =
-            device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(name), entries: &entries });
-        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: Some(name),
-            bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
-        });
-        let constants: Vec<_> = key.constants.iter().map(|&(constant, value)| (constant, value as f64)).collect();
-        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: Some(name),
-            layout: Some(&pipeline_layout),
-            module: &module,
-            entry_point: Some(name),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                constants: &constants,
-                zero_initialize_workgroup_memory: false,
-            },
-            cache: gpu.pipeline_cache(),
-        });
-        if let Some(Some(error)) = crate::gpu::now(scope.pop()) {
+        let (compiled, error) =
+            gpu.scoped(wgpu::ErrorFilter::Validation, |device| compile(gpu, device, key, wgsl, &bindings));
+        if let Some(error) = error {
             return Err(Error::Gpu { what: format!("kernel {}", key.files.join(" + ")), message: error.to_string() });
         }
-        Ok(Kernel { name, bindings, compiled: Some(Compiled { pipeline, layout }) })
+        Ok(Kernel { name, bindings, compiled: Some(compiled) })
     }
+}
+
+fn compile(gpu: &Gpu, device: &wgpu::Device, key: &KernelKey, wgsl: String, bindings: &[Binding]) -> Compiled {
+    let name = key.name();
+    // SAFETY: these are our own shaders. Their loops end, their divisors are not zero; bounds are checked in debug
+    // builds, which the tests are.
+    let module = unsafe {
+        let mut checks = wgpu::ShaderRuntimeChecks::unchecked();
+        checks.bounds_checks = cfg!(debug_assertions);
+        let source = wgpu::ShaderSource::Wgsl(wgsl.into());
+        device.create_shader_module_trusted(wgpu::ShaderModuleDescriptor { label: Some(name), source }, checks)
+    };
+    let entries: Vec<_> = bindings
+        .iter()
+        .map(|binding| wgpu::BindGroupLayoutEntry {
+            binding: binding.index,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: match binding.kind {
+                    BindingKind::Uniform => wgpu::BufferBindingType::Uniform,
+                    BindingKind::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                    BindingKind::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+                },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    let layout =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(name), entries: &entries });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(name),
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let constants: Vec<_> = key.constants.iter().map(|&(constant, value)| (constant, value as f64)).collect();
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(name),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some(name),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            constants: &constants,
+            zero_initialize_workgroup_memory: false,
+        },
+        cache: gpu.pipeline_cache(),
+    });
+    Compiled { pipeline, layout }
 }
 
 /// Makes the Rust twin of a WGSL `struct Params`: plain scalars, checked against the WGSL by tests/shaders.rs.

@@ -51,10 +51,14 @@
 //! The default features are those of the binary. `default-features = false` leaves the engine alone; `tokenizer` and `chat`
 //! add text and chat templates, `builtin-model` the 3 MB model that [`builtin`] gives.
 
+#[cfg(feature = "tokenizer")]
+pub mod answer;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod bench;
 #[cfg(feature = "builtin-model")]
 pub mod builtin;
+#[cfg(feature = "tokenizer")]
+mod clock;
 pub mod compare;
 pub mod error;
 #[cfg(not(target_arch = "wasm32"))]
@@ -85,7 +89,7 @@ pub mod chat;
 #[cfg(feature = "tokenizer")]
 pub mod tokenizer;
 pub mod train;
-#[cfg(all(target_arch = "wasm32", feature = "tokenizer", feature = "chat"))]
+#[cfg(all(target_arch = "wasm32", feature = "tokenizer", feature = "chat", feature = "peft"))]
 pub mod web;
 
 pub use error::{Error, Result};

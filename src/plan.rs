@@ -336,9 +336,9 @@ impl PlanBuilder {
             let label = Some(draft.label.as_str());
             Some(device.create_bind_group(&wgpu::BindGroupDescriptor { label, layout, entries: &entries }))
         };
-        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let groups: Vec<_> = self.drafts.iter().map(bind).collect();
-        if let Some(Some(error)) = crate::gpu::now(scope.pop()) {
+        let (groups, error): (Vec<_>, _) =
+            self.gpu.scoped(wgpu::ErrorFilter::Validation, |_| self.drafts.iter().map(bind).collect());
+        if let Some(error) = error {
             return Err(Error::Gpu { what: format!("plan {name}"), message: error.to_string() });
         }
         let steps = self

@@ -352,7 +352,12 @@ impl Session {
         Ok(last)
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<()> {
+    /// Tokens of a prefill pass.
+    pub fn chunk(&self) -> usize {
+        self.prefill.plan.max_tokens as usize
+    }
+
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<()> {
         let vocab = self.model.config().vocab_size;
         if tokens.is_empty() {
             return Err(Error::Argument { what: "tokens".into(), expected: "one or more".into(), got: "none".into() });

@@ -24,8 +24,8 @@ use peregrine::model::{Pairing, Rope};
 use peregrine::reference::{backward, ops};
 use peregrine::tensor::Tensor;
 use peregrine::train::IGNORED;
-use peregrine::weight::{Source, Vector, Weight};
-use peregrine::{Matrix, Profile};
+use peregrine::weight::{Data, Source, Vector, Weight};
+use peregrine::{Matrix, Profile, block_on};
 
 #[test]
 fn matmul_dx_in_every_format() {
@@ -67,12 +67,16 @@ fn matmul_dx_over_parts() {
     let formats = [Format::Q4_K, Format::Q8_0, Format::F16];
     let (bytes, floats): (Vec<_>, Vec<_>) =
         formats.iter().zip(rows).map(|(&format, n)| random_bytes(format, &mut random, n, k)).unzip();
-    let sources: Vec<Source> =
-        formats.iter().zip(&bytes).zip(rows).map(|((&format, data), rows)| Source { format, rows, data }).collect();
+    let sources: Vec<Source> = formats
+        .iter()
+        .zip(&bytes)
+        .zip(rows)
+        .map(|((&format, data), rows)| Source { format, rows, data: Data::Here(data) })
+        .collect();
     let dy_floats = random.normals(t as usize * 108, 1.0);
     let want = backward::matmul_dx(&dy_floats, &floats.concat(), t as usize, k as usize, 108);
     for (profile, gpu) in profiles() {
-        let w = Weight::stacked(&gpu, "w", k, &sources).unwrap();
+        let w = block_on(Weight::stacked(&gpu, "w", k, &sources)).unwrap();
         assert_eq!(w.parts.len(), 3);
         let (dy, dx) = (filled(t, 108, &dy_floats), poisoned(t, k));
         let outcome = run(&gpu, frame(0, t), |plan| matmul_dx(plan, "dx", &dy, &w, &dx, Gradient::Store))

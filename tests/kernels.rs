@@ -17,7 +17,7 @@ use peregrine::model::{Pairing, Rope};
 use peregrine::plan::{Plan, PlanBuilder};
 use peregrine::reference::ops;
 use peregrine::tensor::{Element, Tensor};
-use peregrine::weight::{Order, Source, Vector, Weight};
+use peregrine::weight::{Data, Order, Source, Vector, Weight};
 use peregrine::{Gpu, Sampler, Sampling, block_on, wgpu};
 
 /// Row lengths: 1, odd, prime, whole blocks, several workgroups.
@@ -142,8 +142,8 @@ fn finishes_of_linear() {
                     format.decode(bytes, &mut floats);
                     floats
                 };
-                let source = |data| Source { format, rows: n, data };
-                let both = Weight::alternating(&gpu, "w", k, [source(&bytes[0]), source(&bytes[1])]).unwrap();
+                let source = |data| Source { format, rows: n, data: Data::Here(data) };
+                let both = block_on(Weight::alternating(&gpu, "w", k, [source(&bytes[0]), source(&bytes[1])])).unwrap();
                 let want_swiglu = ops::swiglu(&matmul(&floats(&bytes[0]), n), &matmul(&floats(&bytes[1]), n));
                 let y = poisoned(t, n);
                 let outcome = go(Input::Plain, &x, &both, Finish::Swiglu(&y));
@@ -342,9 +342,9 @@ fn linear_over_parts() {
             .iter()
             .zip(&tensors)
             .zip(rows)
-            .map(|((&format, data), rows)| Source { format, rows, data })
+            .map(|((&format, data), rows)| Source { format, rows, data: Data::Here(data) })
             .collect();
-        let w = Weight::stacked(gpu(), "w", k, &sources).unwrap();
+        let w = block_on(Weight::stacked(gpu(), "w", k, &sources)).unwrap();
         let y = poisoned(t, 108);
         let want = ops::matmul(&x_floats, &floats, t as usize, k as usize, 108);
         let outcome =

@@ -89,7 +89,7 @@ fn runs_follow_jax() {
                 trainer
             }
             _ => {
-                let model = Model::load_masters(gpu, &gguf, |_, _| ()).unwrap();
+                let model = block_on(Model::load_masters(gpu, &gguf, |_, _| ())).unwrap();
                 Trainer::full(&model, |_| true, options).unwrap()
             }
         };
@@ -163,7 +163,7 @@ fn learning(context: u32, tokens: u32, rate: f64) -> TrainOptions {
 }
 
 fn masters(gpu: &Gpu, gguf: &Gguf) -> Model {
-    Model::load_masters(gpu, gguf, |_, _| ()).unwrap()
+    block_on(Model::load_masters(gpu, gguf, |_, _| ())).unwrap()
 }
 
 /// Ragged sequences, some labels ignored.

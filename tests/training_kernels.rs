@@ -22,7 +22,7 @@ use peregrine::model::{Pairing, Rope};
 use peregrine::reference::{self, backward, ops, optimizer::Moments};
 use peregrine::tensor::{Element, Tensor};
 use peregrine::train::AdamW;
-use peregrine::weight::{Source, Vector, Weight};
+use peregrine::weight::{Data, Source, Vector, Weight};
 use peregrine::{Gpu, block_on, wgpu};
 
 const EPS: f32 = 1e-5;
@@ -563,11 +563,15 @@ fn masters() {
             let split = gpu.with_max_binding(70 * k.next_multiple_of(32) as u64 * 4);
             let data: &[u8] = bytemuck::cast_slice(&w_floats);
             let (a, b) = data.split_at((rows[0] * k) as usize * 4);
-            let sources = [(rows[0], a), (rows[1], b)].map(|(rows, data)| Source { format: Format::F32, rows, data });
+            let sources = [(rows[0], a), (rows[1], b)].map(|(rows, data)| Source {
+                format: Format::F32,
+                rows,
+                data: Data::Here(data),
+            });
             for (name, w) in [
                 ("one tensor", Weight::master(&gpu, "w", k, &w_floats).unwrap()),
-                ("two tensors", Weight::masters(&gpu, "w", k, &sources).unwrap()),
-                ("in parts", Weight::masters(&split, "w", k, &sources).unwrap()),
+                ("two tensors", block_on(Weight::masters(&gpu, "w", k, &sources)).unwrap()),
+                ("in parts", block_on(Weight::masters(&split, "w", k, &sources)).unwrap()),
             ] {
                 let outcome = || -> Result<(), String> {
                     for part in &w.parts {

@@ -24,7 +24,7 @@ if [ ! -d "$(rustc --print target-libdir --target $target)" ]; then
     export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld
     build=(/usr/bin/cargo build "-Zbuild-std=std,panic_abort")
 fi
-CARGO_TARGET_DIR=web/target "${build[@]}" --lib --profile web --target $target --no-default-features --features tokenizer,chat
+CARGO_TARGET_DIR=web/target "${build[@]}" --lib --profile web --target $target --no-default-features --features tokenizer,chat,peft
 
 # wasm-bindgen's program must have the very version of its library. It is kept outside the clone, for the next one.
 version=$(sed -n '/^name = "wasm-bindgen"$/{n;s/version = "\(.*\)"/\1/p}' Cargo.lock)

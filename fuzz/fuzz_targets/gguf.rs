@@ -22,7 +22,7 @@ fn read(bytes: Vec<u8>) {
     let Ok(gguf) = Gguf::from_bytes(bytes) else { return };
     for tensor in gguf.tensors() {
         std::hint::black_box((tensor.count(), tensor.rows()));
-        std::hint::black_box(gguf.data(tensor).iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
+        std::hint::black_box(gguf.data(tensor).unwrap().iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
     }
     if let Ok(config) = Config::from_gguf(&gguf) {
         let _ = Tensors::find(&gguf, &config);

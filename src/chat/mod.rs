@@ -11,6 +11,8 @@ mod known;
 use crate::chat::guard::{Guard, Roles};
 use crate::error::{Error, Result};
 use crate::gguf::Gguf;
+#[cfg(feature = "tokenizer")]
+use crate::tokenizer::{Encode, Tokenizer};
 use minijinja::Environment;
 use serde_json::Value as Json;
 use std::ops::Range;
@@ -145,6 +147,17 @@ impl ChatTemplate {
             }
         }
         Ok((prompt, ranges))
+    }
+
+    /// The tokens of a prompt. Control tokens that someone typed into a message stay plain text.
+    ///
+    /// # Errors
+    /// [`Error::Template`] if the template refuses the messages, [`Error::Tokenizer`].
+    #[cfg(feature = "tokenizer")]
+    pub fn prompt(&self, tokenizer: &Tokenizer, input: &ChatInput) -> Result<Vec<u32>> {
+        let (text, literal) = self.render_guarded(input, &tokenizer.control_texts())?;
+        let add_special = !self.begins_with_bos(&text, &literal);
+        tokenizer.encode(text.as_bytes(), &Encode { add_special, parse_special: true, literal: &literal })
     }
 
     /// Whether a rendered prompt begins with the BOS token, so that the tokenizer must not add another. `guarded` are

@@ -1,14 +1,14 @@
 //! `chat`: a conversation on the terminal, or one question and out.
 
-use super::answer::{Ask, End, answer};
 use super::open::{ModelFile, RunArgs};
 use super::prompt::SamplingArgs;
 use super::render::{now, template, template_help};
 use super::{Failure, output};
 use clap::Args;
+use peregrine::answer::{Ask, End, answer};
 use peregrine::chat::{ChatInput, ChatTemplate, Conversation};
-use peregrine::tokenizer::{Encode, Tokenizer};
-use peregrine::{Error, Sampling, Session};
+use peregrine::tokenizer::Tokenizer;
+use peregrine::{Error, Sampling, Session, block_on};
 use rustyline::error::ReadlineError;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -167,14 +167,10 @@ impl Talk {
         }
     }
 
-    /// The tokens of a prompt made of these messages. Control tokens that a user typed stay plain text.
+    /// The tokens of a prompt made of these messages.
     fn tokens_of(&self, messages: &serde_json::Value) -> Result<Vec<u32>, Error> {
-        let controls = self.tokenizer.control_texts();
-        let controls: Vec<&str> = controls.iter().map(String::as_str).collect();
         let input = ChatInput { messages, tools: None, add_generation_prompt: true, now: now() };
-        let (text, literal) = self.template.render_guarded(&input, &controls)?;
-        let add_special = !self.template.begins_with_bos(&text, &literal);
-        self.tokenizer.encode(text.as_bytes(), &Encode { add_special, parse_special: true, literal: &literal })
+        self.template.prompt(&self.tokenizer, &input)
     }
 
     /// The prompt of the conversation, without its oldest turns if the context is full.
@@ -209,10 +205,12 @@ impl Talk {
             max_tokens: Some(self.tokens),
             stop: &self.stop,
             ignore_eos: false,
-            interrupted: &self.interrupted,
+            interrupted: &|_| self.interrupted.load(Ordering::Relaxed),
+            given: &|_| (),
         };
         let mut page = output::Page::default();
-        let answer = answer(&mut self.session, ask, |piece| page.show(piece))?;
+        let show = |piece: &str| -> Result<(), Failure> { Ok(page.show(piece)?) };
+        let answer = block_on(answer(&mut self.session, ask, show)).inspect_err(|_| page.end_line())?;
         output::show("\n")?;
         match answer.end {
             End::Eos | End::StopString => {}

@@ -1,13 +1,13 @@
 //! `generate`: continues a text, as a stream or as one JSON object.
 
-use super::answer::{Answer, Ask, End, answer};
 use super::open::{ModelFile, RunArgs};
 use super::prompt::{PromptArgs, SamplingArgs};
 use super::{Failure, output};
 use clap::Args;
+use peregrine::answer::{Answer, Ask, End, answer};
+use peregrine::block_on;
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// What the built-in model, which tells tales, begins with when it is given nothing.
@@ -51,19 +51,21 @@ impl Generate {
             max_tokens: u32::try_from(self.tokens).ok(),
             stop: &self.sampling.stop,
             ignore_eos: self.ignore_eos,
-            interrupted: &AtomicBool::new(false), // Ctrl-C ends the program
+            interrupted: &|_| false, // Ctrl-C ends the program
+            given: &|_| (),
         };
         let mut page = output::Page::default();
         let mut given = prompt.text.as_deref();
-        let answer = answer(&mut session, ask, |piece| {
+        let show = |piece: &str| -> Result<(), Failure> {
             if self.json {
                 return Ok(());
             }
             if let Some(text) = given.take() {
                 show_prompt(&mut page, text)?;
             }
-            page.show(piece)
-        })?;
+            Ok(page.show(piece)?)
+        };
+        let answer = block_on(answer(&mut session, ask, show)).inspect_err(|_| page.end_line())?;
 
         let Answer { ids, text, end, seed, first, decode_tps, .. } = answer;
         let why = match end {

@@ -1,7 +1,6 @@
 //! The command line: one file a command. Results go to standard output, everything else to standard error.
 //! Exit codes: 0 ok, 1 failure, 2 bad usage, 130 a training run that was stopped.
 
-mod answer;
 mod bench;
 mod cache;
 mod chat;

@@ -23,10 +23,19 @@ pub struct Page {
     column: usize,
     /// The word that is being written.
     word: String,
+    begun: bool,
 }
 
 impl Page {
+    /// Ends the line of a text that an error broke off: the error begins one.
+    pub fn end_line(&mut self) {
+        if self.begun {
+            let _ = show("\n"); // the error is told in any case
+        }
+    }
+
     pub fn show(&mut self, piece: &str) -> io::Result<()> {
+        self.begun = true;
         let out = Term::stdout();
         match out.size_checked() {
             Some((_, columns)) if out.is_term() => show(self.lay_out(piece, columns as usize)),

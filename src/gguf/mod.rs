@@ -1,7 +1,8 @@
-//! GGUF model files: metadata, tensor table and tensor data, over a memory map or over bytes in memory.
+//! GGUF model files: metadata, tensor table and tensor data, over a memory map, bytes in memory or slices.
 //! Reading needs no GPU and copies no weights. Facts: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod read;
+mod slices;
 mod sniff;
 mod split;
 mod types;
@@ -10,10 +11,13 @@ mod write;
 
 use crate::error::{Error, Result};
 use crate::formats::Format;
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use read::dims;
+pub use slices::{Fetch, Slices};
 pub use types::TensorType;
 pub use value::{Array, Strings, Value};
 pub use write::Writer;
@@ -55,7 +59,7 @@ struct Header {
     metadata: Vec<(String, Value)>,
     keys: HashMap<String, usize>,
     tensors: Vec<TensorInfo>,
-    data_start: usize,
+    data_start: u64,
 }
 
 /// Where a file's bytes live.
@@ -65,6 +69,7 @@ enum Bytes {
     Map(Arc<memmap2::Mmap>),
     Memory(Arc<[u8]>),
     Static(&'static [u8]),
+    Slices(Arc<dyn Slices>),
 }
 
 impl Bytes {
@@ -88,23 +93,22 @@ impl Bytes {
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Map(Arc::new(map)))
     }
-}
 
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
+    /// The whole file; None if it is read in slices.
+    fn whole(&self) -> Option<&[u8]> {
         match self {
             #[cfg(not(target_arch = "wasm32"))]
-            Bytes::Map(map) => map,
-            Bytes::Memory(bytes) => bytes,
-            Bytes::Static(bytes) => bytes,
+            Bytes::Map(map) => Some(map),
+            Bytes::Memory(bytes) => Some(bytes),
+            Bytes::Static(bytes) => Some(bytes),
+            Bytes::Slices(_) => None,
         }
     }
 }
 
 /// An open model file, or all files of a split one.
 pub struct Gguf {
-    parts: Vec<(Bytes, usize)>, // (file, where its tensor data starts)
+    parts: Vec<(Bytes, u64)>, // (file, where its tensor data starts)
     version: u32,
     alignment: usize,
     metadata: Vec<(String, Value)>,
@@ -126,7 +130,7 @@ impl Gguf {
         let path = path.as_ref();
         let bytes = Bytes::open(path)?;
         let read = || {
-            let header = read::read(&bytes)?;
+            let header = read::read(bytes.whole().unwrap_or_default())?;
             let place = split::Place::of(&header)?;
             let mut gguf = Gguf::from_header(bytes, header)?;
             if let Some(place) = place {
@@ -142,17 +146,28 @@ impl Gguf {
         Gguf::from_part(Bytes::Memory(bytes.into()))
     }
 
+    /// Reads the headers of a file, or of all files of a split model in any order, whose bytes are read in slices when they
+    /// are wanted.
+    ///
+    /// # Errors
+    /// What is wrong with a file, or [`Error::Unsupported`] where parts are missing or do not belong together.
+    pub async fn from_slices(files: Vec<Arc<dyn Slices>>) -> Result<Gguf> {
+        let mut parts = Vec::new();
+        for file in files {
+            let header = slices::header(&*file).await?;
+            parts.push((Bytes::Slices(file), header));
+        }
+        split::join(parts)
+    }
+
     /// Reads a file that is part of the program.
     pub fn from_static(bytes: &'static [u8]) -> Result<Gguf> {
         Gguf::from_part(Bytes::Static(bytes))
     }
 
     fn from_part(bytes: Bytes) -> Result<Gguf> {
-        let header = read::read(&bytes)?;
-        if let Some(place) = split::Place::of(&header)? {
-            return Err(split::refuse(&place));
-        }
-        Gguf::from_header(bytes, header)
+        let header = read::read(bytes.whole().unwrap_or_default())?;
+        split::join(vec![(bytes, header)])
     }
 
     fn from_header(bytes: Bytes, header: Header) -> Result<Gguf> {
@@ -169,14 +184,11 @@ impl Gguf {
         Ok(gguf)
     }
 
-    fn add_part(&mut self, bytes: Bytes, data_start: usize, tensors: Vec<TensorInfo>) -> Result<()> {
+    fn add_part(&mut self, bytes: Bytes, data_start: u64, tensors: Vec<TensorInfo>) -> Result<()> {
         let part = self.parts.len();
         for tensor in tensors {
             if self.names.insert(tensor.name.clone(), self.tensors.len()).is_some() {
-                return Err(Error::gguf(
-                    data_start + tensor.offset as usize,
-                    format!("duplicate tensor {}", tensor.name),
-                ));
+                return Err(Error::gguf(data_start + tensor.offset, format!("duplicate tensor {}", tensor.name)));
             }
             self.tensors.push(TensorInfo { part, ..tensor });
         }
@@ -207,28 +219,49 @@ impl Gguf {
     }
 
     /// The bytes, as they lie in the file, of a tensor of this file.
-    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a file that is read in slices: [`Gguf::read`] does it.
+    pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8]> {
         if tensor.size == 0 {
-            return &[]; // where it would begin may lie behind the file's end
+            return Ok(&[]); // where it would begin may lie behind the file's end
         }
         let (bytes, start) = &self.parts[tensor.part];
-        let start = start + tensor.offset as usize;
-        &bytes[start..start + tensor.size as usize]
+        let start = (start + tensor.offset) as usize;
+        let whole = bytes.whole().ok_or_else(|| Error::Unsupported {
+            what: format!("{} as a whole, of a file that is read in slices", tensor.name),
+            hint: "Gguf::read gives any range of it".into(),
+        })?;
+        Ok(&whole[start..start + tensor.size as usize])
+    }
+
+    /// Some of a tensor's bytes, which must lie in it, from wherever the file is.
+    ///
+    /// # Errors
+    /// Those of the slices: a file in memory or on a map has none.
+    pub async fn read(&self, tensor: &TensorInfo, range: Range<u64>) -> Result<Cow<'_, [u8]>> {
+        let (bytes, start) = &self.parts[tensor.part];
+        if let Bytes::Slices(slices) = bytes {
+            let count = (range.end - range.start) as usize;
+            return slices::read(&**slices, start + tensor.offset + range.start, count).await.map(Cow::Owned);
+        }
+        Ok(Cow::Borrowed(&self.data(tensor)?[range.start as usize..range.end as usize]))
     }
 
     /// A tensor as f32, whatever its format.
     ///
     /// # Errors
-    /// [`Error::Tensor`] for a type that we cannot decode.
+    /// [`Error::Tensor`] for a type that we cannot decode; those of [`Gguf::data`].
     pub fn floats(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
-        let Some(format) = Format::from_type(tensor.kind) else {
-            let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-            let expected = format!("one of the formats {}", names.join(", "));
-            return Err(Error::Tensor { name: tensor.name.clone(), expected, got: tensor.kind.name().into() });
-        };
-        let mut values = vec![0.0; tensor.count() as usize];
-        format.decode(self.data(tensor), &mut values);
-        Ok(values)
+        decode(tensor, self.data(tensor)?)
+    }
+
+    /// [`Gguf::floats`] from wherever the file is.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] for a type that we cannot decode; those of [`Gguf::read`].
+    pub async fn read_floats(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
+        decode(tensor, &self.read(tensor, 0..tensor.size).await?)
     }
 
     pub fn get(&self, key: &str) -> Option<&Value> {
@@ -274,4 +307,15 @@ impl Gguf {
             },
         })
     }
+}
+
+fn decode(tensor: &TensorInfo, data: &[u8]) -> Result<Vec<f32>> {
+    let Some(format) = Format::from_type(tensor.kind) else {
+        let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+        let expected = format!("one of the formats {}", names.join(", "));
+        return Err(Error::Tensor { name: tensor.name.clone(), expected, got: tensor.kind.name().into() });
+    };
+    let mut values = vec![0.0; tensor.count() as usize];
+    format.decode(data, &mut values);
+    Ok(values)
 }

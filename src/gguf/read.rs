@@ -20,8 +20,13 @@ const MIN_ENTRY: usize = 14;
 const MIN_TENSOR: usize = 33;
 
 struct Cursor<'a> {
+    /// The file, or its beginning.
     bytes: &'a [u8],
-    at: usize,
+    /// Of the file.
+    size: u64,
+    at: u64,
+    /// Whether something was wanted that lies in the file, but behind `bytes`.
+    short: bool,
 }
 
 macro_rules! numbers {
@@ -37,12 +42,14 @@ macro_rules! numbers {
 numbers! { u8: u8, i8: i8, u16: u16, i16: i16, u32: u32, i32: i32, f32: f32, u64: u64, i64: i64, f64: f64, }
 
 impl<'a> Cursor<'a> {
-    fn left(&self) -> usize {
-        self.bytes.len() - self.at
+    fn left(&self) -> u64 {
+        self.size - self.at
     }
 
     fn take(&mut self, n: usize, what: impl Display) -> Result<&'a [u8]> {
-        if n > self.left() {
+        let at = self.at as usize; // below the length of `bytes`
+        if n > self.bytes.len() - at {
+            self.short = n as u64 <= self.left();
             return Err(Error::gguf(
                 self.at,
                 format!(
@@ -51,23 +58,22 @@ impl<'a> Cursor<'a> {
                 ),
             ));
         }
-        let bytes = &self.bytes[self.at..self.at + n];
-        self.at += n;
-        Ok(bytes)
+        self.at += n as u64;
+        Ok(&self.bytes[at..at + n])
     }
 
     /// A count of things that take at least `min_bytes` each: more than the rest of the file can hold is refused.
     fn count(&mut self, min_bytes: usize, what: impl Display) -> Result<usize> {
         let at = self.at;
         let count = self.u64(&what)?;
-        let most = self.left() / min_bytes;
-        if count > most as u64 {
+        let most = self.left() / min_bytes as u64;
+        if count > most {
             return Err(Error::gguf(
                 at,
                 format!("{what} is {count}, but the rest of the file holds {most} at most; it is truncated or damaged"),
             ));
         }
-        Ok(count as usize)
+        Ok(usize::try_from(count).unwrap_or(usize::MAX)) // nothing holds so many where they do not fit: taking them fails
     }
 
     fn string(&mut self, what: impl Display) -> Result<&'a [u8]> {
@@ -148,14 +154,27 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn unknown_type(at: usize, key: &str, kind: u32) -> Error {
+fn unknown_type(at: u64, key: &str, kind: u32) -> Error {
     Error::gguf(at, format!("{key}: unknown value type {kind} (known are 0 to 12)"))
 }
 
 /// Reads the header of one file. `bytes` is the whole file: tensor data is checked to lie inside it.
 pub(super) fn read(bytes: &[u8]) -> Result<Header> {
-    super::sniff::check(bytes)?;
-    let mut cursor = Cursor { bytes, at: 4 };
+    header(&mut Cursor { bytes, size: bytes.len() as u64, at: 0, short: false })
+}
+
+/// The same from the beginning of a file of `size` bytes; None if the header goes on behind it.
+pub(super) fn read_beginning(bytes: &[u8], size: u64) -> Result<Option<Header>> {
+    let mut cursor = Cursor { bytes, size, at: 0, short: false };
+    match header(&mut cursor) {
+        Err(_) if cursor.short => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+fn header(cursor: &mut Cursor) -> Result<Header> {
+    super::sniff::check(cursor.bytes)?;
+    cursor.at = 4; // behind the magic
     let version = cursor.u32("the version")?;
     if !(2..=3).contains(&version) {
         return Err(super::sniff::version_error(version));
@@ -184,8 +203,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
     }
 
     let alignment = alignment(keys.get("general.alignment").map(|&i: &usize| &metadata[i].1))?;
-    let most = cursor.left() / MIN_TENSOR;
-    if n_tensors > most {
+    let most = cursor.left() / MIN_TENSOR as u64;
+    if n_tensors as u64 > most {
         return Err(Error::gguf(
             8,
             format!(
@@ -195,10 +214,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Header> {
     }
     let mut tensors = Vec::new(); // it grows as they come: a count that lies reserves nothing
     for i in 0..n_tensors {
-        tensors.push(tensor(&mut cursor, i, alignment)?);
+        tensors.push(tensor(cursor, i, alignment)?);
     }
-    let data_start = cursor.at.next_multiple_of(alignment);
-    check_data(&tensors, data_start, bytes.len())?;
+    let data_start = cursor.at.next_multiple_of(alignment as u64);
+    check_data(&tensors, data_start, cursor.size)?;
     Ok(Header { version, alignment, metadata, keys, tensors, data_start })
 }
 
@@ -274,8 +293,8 @@ pub(super) fn byte_size(shape: &[u64], kind: TensorType) -> std::result::Result<
 }
 
 /// Every tensor lies inside the file, and no two overlap. Gaps and any order are valid.
-fn check_data(tensors: &[TensorInfo], data_start: usize, file_size: usize) -> Result<()> {
-    let data_size = file_size.saturating_sub(data_start) as u64;
+fn check_data(tensors: &[TensorInfo], data_start: u64, file_size: u64) -> Result<()> {
+    let data_size = file_size.saturating_sub(data_start);
     for t in tensors {
         if t.offset.checked_add(t.size).is_none_or(|end| end > data_size) {
             return Err(Error::gguf(
@@ -293,7 +312,7 @@ fn check_data(tensors: &[TensorInfo], data_start: usize, file_size: usize) -> Re
         let (a, b) = (pair[0], pair[1]);
         if a.offset + a.size > b.offset {
             return Err(Error::gguf(
-                data_start + b.offset as usize,
+                data_start + b.offset,
                 format!(
                     "tensors {} and {} overlap: offset {} lies before {}",
                     a.name,

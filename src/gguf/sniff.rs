@@ -9,7 +9,7 @@ const TEXT_HEAD: usize = 512;
 pub(super) fn check(bytes: &[u8]) -> Result<()> {
     if bytes.starts_with(b"GGUF") {
         return match bytes.get(4..8) {
-            None => Err(Error::gguf(bytes.len(), "truncated header: the file ends before the version")),
+            None => Err(Error::gguf(bytes.len() as u64, "truncated header: the file ends before the version")),
             Some(_) => Ok(()),
         };
     }

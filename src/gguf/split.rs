@@ -1,8 +1,8 @@
 //! Models in several files: `PREFIX-00001-of-00003.gguf` and so on, as gguf-split writes them.
 
 #[cfg(not(target_arch = "wasm32"))]
-use super::{Bytes, Gguf, read};
-use super::{Header, Value};
+use super::read;
+use super::{Bytes, Gguf, Header, Value};
 use crate::error::{Error, Result};
 #[cfg(not(target_arch = "wasm32"))]
 use std::path::Path;
@@ -51,12 +51,48 @@ fn suffix(number: u64, count: u64) -> String {
     format!("-{:05}-of-{count:05}.gguf", number + 1)
 }
 
-/// A header that says it is one of several, but came without a path: its other parts cannot be found.
-pub(super) fn refuse(place: &Place) -> Error {
-    Error::Unsupported {
-        what: format!("part {} of a model in {} files, given alone", place.number + 1, place.count),
-        hint: "Open the first part by its path, with the others beside it".into(),
+/// One file, or all parts of a split one in any order, that came without paths.
+pub(super) fn join(files: Vec<(Bytes, Header)>) -> Result<Gguf> {
+    let mut parts = Vec::new();
+    for (bytes, header) in files {
+        let place = Place::of(&header)?.unwrap_or(Place { number: 0, count: 1 });
+        parts.push((place, bytes, header));
     }
+    parts.sort_by_key(|(place, ..)| place.number);
+    let Some(count) = parts.first().map(|(place, ..)| place.count) else {
+        return Err(Error::Argument { what: "files".into(), expected: "one or more".into(), got: "none".into() });
+    };
+    if let Some((other, ..)) = parts.iter().find(|(place, ..)| place.count != count) {
+        let what = format!("files of a model in {count} and of one in {}", other.count);
+        return Err(Error::Unsupported { what, hint: "Give the parts of one model".into() });
+    }
+    if !parts.iter().map(|(place, ..)| place.number).eq(0..count) {
+        let given: Vec<String> = parts.iter().map(|(place, ..)| (place.number + 1).to_string()).collect();
+        let what = match &given[..] {
+            [one] => format!("part {one} of a model in {count} files, given alone"),
+            _ => format!("parts {} of a model in {count} files", given.join(", ")),
+        };
+        let hint = "Give every part once; by its path or link, the first part finds the others beside it".into();
+        return Err(Error::Unsupported { what, hint });
+    }
+    let mut parts = parts.into_iter();
+    let Some((_, bytes, header)) = parts.next() else { unreachable!("there is a first") };
+    let mut gguf = Gguf::from_header(bytes, header)?;
+    for (_, bytes, header) in parts {
+        gguf.add_part(bytes, header.data_start, header.tensors)?;
+    }
+    complete(&gguf, count)?;
+    Ok(gguf)
+}
+
+/// Whether all parts together hold as many tensors as the first says.
+fn complete(gguf: &Gguf, count: u64) -> Result<()> {
+    let wanted = gguf.get("split.tensors.count").and_then(Value::as_u64).unwrap_or(gguf.tensors.len() as u64);
+    if count > 1 && wanted != gguf.tensors.len() as u64 {
+        let got = format!("{} in all {count} parts", gguf.tensors.len());
+        return Err(Error::Key { key: "split.tensors.count".into(), expected: wanted.to_string(), got });
+    }
+    Ok(())
 }
 
 /// Adds the tensors of parts 2 to `count` to those of the first, which lie beside it.
@@ -83,18 +119,13 @@ pub(super) fn open_others(gguf: &mut Gguf, first: &Path, place: &Place) -> Resul
         let path = path_of(number);
         add(gguf, &path, place, number).map_err(|error| error.in_file(path))?;
     }
-    let wanted = gguf.get("split.tensors.count").and_then(Value::as_u64).unwrap_or(gguf.tensors.len() as u64);
-    if wanted != gguf.tensors.len() as u64 {
-        let got = format!("{} in all {} parts", gguf.tensors.len(), place.count);
-        return Err(Error::Key { key: "split.tensors.count".into(), expected: wanted.to_string(), got });
-    }
-    Ok(())
+    complete(gguf, place.count)
 }
 
 #[cfg(not(target_arch = "wasm32"))]
 fn add(gguf: &mut Gguf, path: &Path, place: &Place, number: u64) -> Result<()> {
     let bytes = Bytes::open(path)?;
-    let header = read::read(&bytes)?;
+    let header = read::read(bytes.whole().unwrap_or_default())?;
     match Place::of(&header)? {
         Some(other) if other.number == number && other.count == place.count => {}
         other => {

@@ -180,6 +180,21 @@ async fn adapters() -> Vec<(GpuCard, wgpu::Adapter)> {
     found
 }
 
+/// wgpu knows nothing of subgroups in browsers. A page that wants them asks for them itself when the device is requested, as
+/// web/src/worker.js does; whether it has them, the device tells.
+#[cfg(target_arch = "wasm32")]
+pub(super) fn has_subgroups(device: &wgpu::Device) -> bool {
+    use js_sys::{Function, Reflect};
+    use wasm_bindgen::{JsCast, JsValue};
+    let has = || -> std::result::Result<bool, JsValue> {
+        let device: &JsValue = device.as_webgpu().ok_or(JsValue::NULL)?.as_ref();
+        let features = Reflect::get(device, &"features".into())?;
+        let has: Function = Reflect::get(&features, &"has".into())?.dyn_into()?;
+        Ok(has.call1(&features, &"subgroups".into())?.is_truthy())
+    };
+    has().unwrap_or(false)
+}
+
 pub(super) async fn cards() -> Vec<GpuCard> {
     adapters().await.into_iter().map(|(card, _)| card).collect()
 }

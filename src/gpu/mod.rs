@@ -78,7 +78,8 @@ impl Gpu {
     /// [`Error::NoGpu`] if there is no adapter, [`Error::Argument`] if there is none as asked for, [`Error::Gpu`] if the
     /// driver refuses the device.
     pub async fn with(options: &GpuOptions) -> Result<Gpu> {
-        let (card, adapter) = adapter::choose(options).await?;
+        #[cfg_attr(not(target_arch = "wasm32"), expect(unused_mut, reason = "native adapters tell it all"))]
+        let (mut card, adapter) = adapter::choose(options).await?;
         let mut wanted = adapter::WANTED_FEATURES;
         wanted.set(wgpu::Features::PIPELINE_CACHE, options.cache.is_some());
         let (device, queue) = adapter
@@ -92,6 +93,10 @@ impl Gpu {
             })
             .await
             .map_err(|e| Error::Gpu { what: card.name.clone(), message: e.to_string() })?;
+        #[cfg(target_arch = "wasm32")]
+        {
+            card.subgroups = adapter::has_subgroups(&device);
+        }
         #[cfg_attr(target_arch = "wasm32", expect(unused_mut, reason = "a browser caches by itself"))]
         let mut gpu = Gpu::assemble(card, device, queue);
         gpu.watch();
@@ -152,7 +157,7 @@ impl Gpu {
 
     fn assemble(card: GpuCard, device: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         let lanes = card.device_type == wgpu::DeviceType::Cpu;
-        let subgroups = card.subgroups && !cfg!(target_arch = "wasm32");
+        let subgroups = card.subgroups;
         let eights = lanes && subgroups && card.subgroup_size == (8, 8);
         // With eights f32 is as fast; without, integer dot products are three times as fast (SwiftShader).
         let chunk = if lanes { 128 } else { 512 };

@@ -31,20 +31,31 @@ impl Gpu {
         self.inner.asked.fetch_add(size, Ordering::Relaxed);
         let size = if self.is_outline() { 16 } else { size };
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        let scope = self.device().push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let buffer = self.device().create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size,
-            usage,
-            mapped_at_creation: false,
+        let (buffer, error) = self.scoped(wgpu::ErrorFilter::OutOfMemory, |device| {
+            let label = Some(label);
+            device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false })
         });
-        match now(scope.pop()) {
-            Some(Some(error)) => {
+        match error {
+            Some(error) => {
                 let message = format!("{size} bytes could not be allocated: {error}");
                 Err(Error::Gpu { what: label.into(), message })
             }
-            _ => Ok(buffer),
+            None => Ok(buffer),
         }
+    }
+
+    /// Makes something and catches its error of a kind. A browser tells errors later: there [`Gpu::check`] gives them.
+    pub(crate) fn scoped<T>(
+        &self,
+        filter: wgpu::ErrorFilter,
+        make: impl FnOnce(&wgpu::Device) -> T,
+    ) -> (T, Option<wgpu::Error>) {
+        if cfg!(target_arch = "wasm32") {
+            return (make(self.device()), None);
+        }
+        let scope = self.device().push_error_scope(filter);
+        let made = make(self.device());
+        (made, now(scope.pop()).flatten())
     }
 
     /// Writes a stream of chunks one after another from the buffer's start, without holding more than
@@ -84,6 +95,27 @@ impl Gpu {
     /// Maps a staging buffer that the queue will fill, copies it out and unmaps it.
     pub async fn map(&self, staging: &wgpu::Buffer, size: u64) -> Result<Vec<u8>> {
         Mapping::begin(staging, size, None).bytes(self).await
+    }
+
+    /// In a browser: waits until what was written has been taken, if that is much; else it would pile up in memory. Natively
+    /// writing waits by itself.
+    pub(crate) async fn keep_pace(&self) -> Result<()> {
+        #[cfg(target_arch = "wasm32")]
+        if self.inner.staged.load(Ordering::Relaxed) >= (PIECES_IN_FLIGHT * PIECE) as u64 {
+            self.inner.staged.store(0, Ordering::Relaxed);
+            self.work_done().await?;
+        }
+        self.check()
+    }
+
+    /// Waits until the GPU has done all that was submitted, and lets a page's other work go on meanwhile.
+    pub async fn work_done(&self) -> Result<()> {
+        let done = Signal::default();
+        let signal = done.clone();
+        self.queue().on_submitted_work_done(move || signal.set(true));
+        self.wait()?;
+        done.await;
+        self.check()
     }
 
     /// Waits for the queue on native devices; a browser does this by itself.
@@ -212,7 +244,7 @@ impl Writer<'_> {
         self.gpu.queue().write_buffer(self.buffer, self.at, piece);
         self.at += piece.len() as u64;
         let staged = self.gpu.inner.staged.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        if staged >= (PIECES_IN_FLIGHT * PIECE) as u64 {
+        if staged >= (PIECES_IN_FLIGHT * PIECE) as u64 && cfg!(not(target_arch = "wasm32")) {
             self.gpu.inner.staged.store(0, Ordering::Relaxed);
             self.gpu.queue().submit([]);
             self.gpu.wait()?;

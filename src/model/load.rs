@@ -59,7 +59,7 @@ impl Model {
         #[cfg(target_arch = "wasm32")]
         let weights = {
             let _ = options; // a browser compiles when a session is made
-            Weights::upload(gpu, gguf, &config, tensors, false, &mut progress)?
+            Weights::upload(gpu, gguf, &config, tensors, false, &mut progress).await?
         };
         #[cfg(not(target_arch = "wasm32"))]
         let (weights, times) = beside::upload(gpu, gguf, &config, tensors, options, &mut progress)?;
@@ -79,11 +79,11 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::load`].
-    pub fn load_masters(gpu: &Gpu, gguf: &Gguf, mut progress: impl FnMut(u64, u64)) -> Result<Model> {
+    pub async fn load_masters(gpu: &Gpu, gguf: &Gguf, mut progress: impl FnMut(u64, u64)) -> Result<Model> {
         let config = Config::from_gguf(gguf)?;
         let tensors = Tensors::find(gguf, &config)?;
         tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        let weights = Weights::upload(gpu, gguf, &config, tensors, true, &mut progress)?;
+        let weights = Weights::upload(gpu, gguf, &config, tensors, true, &mut progress).await?;
         gpu.wait()?;
         Ok(Model::of(gpu, config, weights, true, LoadTimes::default()))
     }
@@ -93,7 +93,7 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::load`], of both files; [`Error::Argument`](crate::Error::Argument) if they do not go together.
-    pub fn load_warm_start(
+    pub async fn load_warm_start(
         gpu: &Gpu,
         gguf: &Gguf,
         donor: &Gguf,
@@ -104,7 +104,7 @@ impl Model {
         let tensors = Tensors::find(gguf, &config)?;
         let width = Config::from_gguf(donor)?.embedding_length;
         let projection = crate::train::projection(config.embedding_length, width, seed);
-        let weights = Weights::warm_start(gpu, gguf, &config, tensors, donor, &projection, &mut progress)?;
+        let weights = Weights::warm_start(gpu, gguf, &config, tensors, donor, &projection, &mut progress).await?;
         gpu.wait()?;
         Ok(Model::of(gpu, config, weights, true, LoadTimes::default()))
     }
@@ -160,6 +160,7 @@ impl Model {
 #[cfg(not(target_arch = "wasm32"))]
 mod beside {
     use super::*;
+    use pollster::block_on;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use std::time::Instant;
@@ -182,7 +183,7 @@ mod beside {
                 let count = compile(gpu, gguf, config, planned, options).unwrap_or(0);
                 (count, start.elapsed().as_secs_f64())
             });
-            let weights = Weights::upload(gpu, gguf, config, tensors, false, progress)?;
+            let weights = block_on(Weights::upload(gpu, gguf, config, tensors, false, progress))?;
             gpu.wait()?;
             let upload = start.elapsed().as_secs_f64();
             let (count, pipelines) = compiling.join().unwrap_or_default();
@@ -197,7 +198,7 @@ mod beside {
             return Ok(0);
         }
         let outline = gpu.outline();
-        let weights = Weights::upload(&outline, gguf, config, tensors, false, &mut |_, _| ())?;
+        let weights = block_on(Weights::upload(&outline, gguf, config, tensors, false, &mut |_, _| ()))?;
         Model::of(&outline, config.clone(), weights, false, LoadTimes::default()).session(options)?;
         let keys = outline.kernel_keys();
         let next = AtomicUsize::new(0);

@@ -4,10 +4,10 @@ use super::config::Config;
 use super::tensors::{Found, Tensors};
 use crate::error::{Error, Result};
 use crate::formats::Format;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, TensorInfo};
 use crate::gpu::Gpu;
 use crate::kernels::swiglu::Lie;
-use crate::weight::{Source, Vector, Weight};
+use crate::weight::{Data, Source, Vector, Weight};
 use std::collections::{HashMap, HashSet};
 
 /// The name of [`Weights::projection`], among the file's own.
@@ -62,11 +62,11 @@ pub struct Affine {
 impl Weights {
     /// Sends every tensor up, one after another, in pieces; `progress(done, total)` counts bytes of the file. As `masters` they
     /// are decoded to f32, row by row ([`Weight::master`]), so that they can learn.
-    pub fn upload(
+    pub async fn upload(
         gpu: &Gpu,
         gguf: &Gguf,
         config: &Config,
-        tensors: Tensors,
+        tensors: Tensors<'_>,
         masters: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Weights> {
@@ -74,40 +74,45 @@ impl Weights {
         let tensors = tensors.found.into_iter().map(|found| (found.slot.name.clone(), found)).collect();
         let mut loader = Loader { gpu, gguf, tensors, done: 0, total, progress, masters };
         let names = loader.tensors.keys().cloned().collect();
-        let token_embd = loader.matrix("token_embd.weight")?;
+        let token_embd = loader.matrix("token_embd.weight").await?;
         let mut blocks = Vec::new();
         for b in 0..config.block_count {
             let name = |what: &str| format!("blk.{b}.{what}");
             blocks.push(BlockWeights {
-                attn_norm: loader.vector(&name("attn_norm.weight"))?,
-                attn_qkv: loader.stacked(&name("attn_qkv"), &["attn_q", "attn_k", "attn_v"].map(name))?,
-                attn_q_norm: loader.optional(&name("attn_q_norm.weight"))?,
-                attn_k_norm: loader.optional(&name("attn_k_norm.weight"))?,
-                attn_output: loader.affine(&name("attn_output"))?,
-                ffn_norm: loader.vector(&name("ffn_norm.weight"))?,
-                ffn_gate_up: loader.gate_up(&name("ffn_gate_up"), ["ffn_gate", "ffn_up"].map(name))?,
-                ffn_down: loader.affine(&name("ffn_down"))?,
+                attn_norm: loader.vector(&name("attn_norm.weight")).await?,
+                attn_qkv: loader.stacked(&name("attn_qkv"), &["attn_q", "attn_k", "attn_v"].map(name)).await?,
+                attn_q_norm: loader.optional(&name("attn_q_norm.weight")).await?,
+                attn_k_norm: loader.optional(&name("attn_k_norm.weight")).await?,
+                attn_output: loader.affine(&name("attn_output")).await?,
+                ffn_norm: loader.vector(&name("ffn_norm.weight")).await?,
+                ffn_gate_up: loader.gate_up(&name("ffn_gate_up"), ["ffn_gate", "ffn_up"].map(name)).await?,
+                ffn_down: loader.affine(&name("ffn_down")).await?,
             });
         }
         let untied = loader.tensors.contains_key("output.weight");
+        let output = if untied { Some(loader.matrix("output.weight").await?) } else { None };
+        let rope_freqs = match loader.tensors.get("rope_freqs.weight") {
+            Some(found) => Some(gguf.read_floats(found.info).await?),
+            None => None,
+        };
         Ok(Weights {
             token_embd,
             projection: None,
-            output_norm: loader.vector("output_norm.weight")?,
-            output: untied.then(|| loader.matrix("output.weight")).transpose()?,
+            output_norm: loader.vector("output_norm.weight").await?,
+            output,
             blocks,
             names,
-            rope_freqs: loader.tensors.get("rope_freqs.weight").map(|found| gguf.floats(found.info)).transpose()?,
+            rope_freqs,
         })
     }
 
     /// Masters whose embedding is that of a donor, as it lies in its file, through a projection
     /// [C, donor's C].
-    pub fn warm_start(
+    pub async fn warm_start(
         gpu: &Gpu,
         gguf: &Gguf,
         config: &Config,
-        tensors: Tensors,
+        tensors: Tensors<'_>,
         donor: &Gguf,
         projection: &[f32],
         progress: &mut dyn FnMut(u64, u64),
@@ -124,7 +129,7 @@ impl Weights {
                 got: format!("{} tokens", donor_config.vocab_size),
             });
         }
-        let mut weights = Weights::upload(gpu, gguf, config, tensors, true, progress)?;
+        let mut weights = Weights::upload(gpu, gguf, config, tensors, true, progress).await?;
         let mut found = Tensors::find(donor, &donor_config)?.found.into_iter();
         let found = found.find(|found| found.slot.name == "token_embd.weight");
         let found = found.ok_or_else(|| Error::MissingTensor {
@@ -132,8 +137,8 @@ impl Weights {
             hint: "the donor has no embeddings".into(),
         })?;
         let cols = donor_config.embedding_length;
-        let source = Source { format: found.format, rows: config.vocab_size, data: donor.data(found.info) };
-        weights.token_embd = Weight::stacked(gpu, "token_embd.weight", cols, &[source])?;
+        let source = Source { format: found.format, rows: config.vocab_size, data: Data::In(donor, found.info) };
+        weights.token_embd = Weight::stacked(gpu, "token_embd.weight", cols, &[source]).await?;
         weights.projection = Some(Weight::master(gpu, PROJECTION, cols, projection)?);
         Ok(weights)
     }
@@ -163,20 +168,20 @@ struct Loader<'a> {
     masters: bool,
 }
 
-/// A tensor on its way up: as it lies in the file, or decoded.
-struct Data<'a> {
+/// A matrix on its way up.
+struct Matrix<'a> {
     format: Format,
+    info: &'a TensorInfo,
     rows: u32,
-    bytes: &'a [u8],
-    /// Not empty for masters, in the place of the bytes.
+    /// Decoded, for masters; else empty.
     floats: Vec<f32>,
 }
 
-impl Data<'_> {
-    fn source(&self) -> Source<'_> {
+impl Matrix<'_> {
+    fn source<'a>(&'a self, gguf: &'a Gguf) -> Source<'a> {
         let (format, data) = match self.floats.is_empty() {
-            true => (self.format, self.bytes),
-            false => (Format::F32, bytemuck::cast_slice(&self.floats)),
+            true => (self.format, Data::In(gguf, self.info)),
+            false => (Format::F32, Data::Here(bytemuck::cast_slice(&self.floats))),
         };
         Source { format, rows: self.rows, data }
     }
@@ -191,63 +196,65 @@ impl<'a> Loader<'a> {
         Ok(found)
     }
 
-    fn data(&mut self, name: &str) -> Result<(Data<'a>, u32)> {
+    async fn data(&mut self, name: &str) -> Result<(Matrix<'a>, u32)> {
         let found = self.take(name)?;
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
         let floats = match self.masters {
             false => Vec::new(),
             true if self.gpu.is_outline() => vec![0.0; rows as usize * cols as usize], // nobody will read them
-            true => self.gguf.floats(found.info)?,
+            true => self.gguf.read_floats(found.info).await?,
         };
-        let data = Data { format: found.format, rows, bytes: self.gguf.data(found.info), floats };
-        Ok((data, cols))
+        Ok((Matrix { format: found.format, info: found.info, rows, floats }, cols))
     }
 
-    fn weight(&self, name: &str, cols: u32, sources: &[Source]) -> Result<Weight> {
+    async fn weight(&self, name: &str, cols: u32, sources: &[Source<'_>]) -> Result<Weight> {
         match self.masters {
-            true => Weight::masters(self.gpu, name, cols, sources),
-            false => Weight::stacked(self.gpu, name, cols, sources),
+            true => Weight::masters(self.gpu, name, cols, sources).await,
+            false => Weight::stacked(self.gpu, name, cols, sources).await,
         }
     }
 
-    fn matrix(&mut self, name: &str) -> Result<Weight> {
-        let (data, cols) = self.data(name)?;
-        self.weight(name, cols, &[data.source()])
+    async fn matrix(&mut self, name: &str) -> Result<Weight> {
+        let (matrix, cols) = self.data(name).await?;
+        self.weight(name, cols, &[matrix.source(self.gguf)]).await
     }
 
-    fn vector(&mut self, name: &str) -> Result<Vector> {
+    async fn vector(&mut self, name: &str) -> Result<Vector> {
         let found = self.take(name)?;
-        Vector::upload(self.gpu, name, &self.gguf.floats(found.info)?)
+        Vector::upload(self.gpu, name, &self.gguf.read_floats(found.info).await?)
     }
 
-    fn optional(&mut self, name: &str) -> Result<Option<Vector>> {
-        self.tensors.contains_key(name).then(|| self.vector(name)).transpose()
+    async fn optional(&mut self, name: &str) -> Result<Option<Vector>> {
+        Ok(match self.tensors.contains_key(name) {
+            true => Some(self.vector(name).await?),
+            false => None,
+        })
     }
 
-    fn affine(&mut self, name: &str) -> Result<Affine> {
-        let weight = self.matrix(&format!("{name}.weight"))?;
-        Ok(Affine { weight, bias: self.optional(&format!("{name}.bias"))? })
+    async fn affine(&mut self, name: &str) -> Result<Affine> {
+        let weight = self.matrix(&format!("{name}.weight")).await?;
+        Ok(Affine { weight, bias: self.optional(&format!("{name}.bias")).await? })
     }
 
     /// The rows of several tensors, one tensor after another.
-    fn stacked(&mut self, name: &str, parts: &[String]) -> Result<Affine> {
-        let (data, cols) = self.all_data(parts)?;
-        let sources: Vec<Source> = data.iter().map(Data::source).collect();
-        let biases = self.biases(parts, &sources)?;
-        let weight = self.weight(name, cols, &sources)?;
+    async fn stacked(&mut self, name: &str, parts: &[String]) -> Result<Affine> {
+        let (matrices, cols) = self.all_data(parts).await?;
+        let sources: Vec<Source> = matrices.iter().map(|matrix| matrix.source(self.gguf)).collect();
+        let biases = self.biases(parts, &sources).await?;
+        let weight = self.weight(name, cols, &sources).await?;
         let bias = biases.map(|biases| Vector::upload(self.gpu, &format!("{name}.bias"), &biases.concat()));
         Ok(Affine { weight, bias: bias.transpose()? })
     }
 
-    fn gate_up(&mut self, name: &str, parts: [String; 2]) -> Result<GateUp> {
-        let (data, cols) = self.all_data(&parts)?;
-        let sources: Vec<Source> = data.iter().map(Data::source).collect();
-        let biases = self.biases(&parts, &sources)?;
+    async fn gate_up(&mut self, name: &str, parts: [String; 2]) -> Result<GateUp> {
+        let (matrices, cols) = self.all_data(&parts).await?;
+        let sources: Vec<Source> = matrices.iter().map(|matrix| matrix.source(self.gguf)).collect();
+        let biases = self.biases(&parts, &sources).await?;
         // masters lie one after the other: so does what belongs to each of them
         let alternating = sources[0].format == sources[1].format && !self.masters;
         let weight = match alternating {
-            true => Weight::alternating(self.gpu, name, cols, [sources[0], sources[1]])?,
-            false => self.weight(name, cols, &sources)?,
+            true => Weight::alternating(self.gpu, name, cols, [sources[0], sources[1]]).await?,
+            false => self.weight(name, cols, &sources).await?,
         };
         let bias = biases.map(|biases| match alternating {
             true => biases[0].iter().zip(&biases[1]).flat_map(|(&gate, &up)| [gate, up]).collect(),
@@ -257,22 +264,29 @@ impl<'a> Loader<'a> {
         Ok(GateUp { affine: Affine { weight, bias: bias.transpose()? }, alternating })
     }
 
-    fn all_data(&mut self, names: &[String]) -> Result<(Vec<Data<'a>>, u32)> {
-        let data: Vec<_> = names.iter().map(|name| self.data(&format!("{name}.weight"))).collect::<Result<_>>()?;
-        let cols = data[0].1;
-        Ok((data.into_iter().map(|data| data.0).collect(), cols))
+    async fn all_data(&mut self, names: &[String]) -> Result<(Vec<Matrix<'a>>, u32)> {
+        let (mut all, mut width) = (Vec::new(), 0);
+        for name in names {
+            let (matrix, cols) = self.data(&format!("{name}.weight")).await?;
+            all.push(matrix);
+            width = cols; // of one x
+        }
+        Ok((all, width))
     }
 
     /// The biases of some tensors, zeros for those that have none; None if none has one.
-    fn biases(&mut self, names: &[String], sources: &[Source]) -> Result<Option<Vec<Vec<f32>>>> {
+    async fn biases(&mut self, names: &[String], sources: &[Source<'_>]) -> Result<Option<Vec<Vec<f32>>>> {
         let names: Vec<String> = names.iter().map(|name| format!("{name}.bias")).collect();
         if !names.iter().any(|name| self.tensors.contains_key(name)) {
             return Ok(None);
         }
-        let bias = |(name, source): (&String, &Source)| match self.tensors.contains_key(name) {
-            true => self.take(name).and_then(|found| self.gguf.floats(found.info)),
-            false => Ok(vec![0.0; source.rows as usize]),
-        };
-        names.iter().zip(sources).map(bias).collect::<Result<_>>().map(Some)
+        let mut biases = Vec::new();
+        for (name, source) in names.iter().zip(sources) {
+            biases.push(match self.tensors.contains_key(name) {
+                true => self.gguf.read_floats(self.take(name)?.info).await?,
+                false => vec![0.0; source.rows as usize],
+            });
+        }
+        Ok(Some(biases))
     }
 }

@@ -117,15 +117,14 @@ pub struct Sampler {
 
 impl Sampler {
     /// # Errors
-    /// [`Error::Argument`] names a value out of range; without a seed on a platform that has no random numbers
-    /// for us (the web), it asks for one.
+    /// [`Error::Argument`] names a value out of range.
     pub fn new(sampling: Sampling) -> Result<Sampler> {
         sampling.check()?;
         let seed = match sampling.seed {
             Some(seed) => seed,
             // Greedy choice uses no random numbers, so any seed will do.
             None if sampling.temperature == 0.0 => 0,
-            None => random_seed()?,
+            None => random_seed(),
         };
         // The generator's own constructor: `seed_from_u64` belongs to rand_core, which may change it.
         let random = Pcg64::new(seed as u128, STREAM);
@@ -278,16 +277,15 @@ const STREAM: u128 = 0xa02bdbf7bb3c0a7ac28fa16a64abf96;
 
 /// 32 bits are enough to differ and short enough to be typed again.
 #[cfg(not(target_arch = "wasm32"))]
-fn random_seed() -> Result<u64> {
+fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // Each RandomState has other keys, which the standard library takes from the system's random numbers.
-    Ok(std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32)
+    std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
 }
 
 #[cfg(target_arch = "wasm32")]
-fn random_seed() -> Result<u64> {
-    let expected = "a number: here it cannot be drawn (in a page: crypto.getRandomValues)".into();
-    Err(Error::Argument { what: "seed".into(), expected, got: "none".into() })
+fn random_seed() -> u64 {
+    (js_sys::Math::random() * 2f64.powi(32)) as u64
 }
 
 pub(crate) fn all_barred(vocab: usize) -> Error {

@@ -1,6 +1,5 @@
-//! What a run gives: adapters as GGUF (as llama.cpp takes them) and as PEFT's safetensors, whole models as GGUF.
+//! What a run gives as files: adapters (`adapter_files.rs`), and whole models as GGUF.
 
-use super::parameters::{Of, Parameter};
 use super::trainer::Trainer;
 use crate::error::{Error, Result};
 #[cfg(feature = "peft")]
@@ -11,84 +10,29 @@ use crate::gguf::{Gguf, TensorInfo, Writer};
 use crate::model::adapters::Adapter;
 use crate::model::tensors::{Role, slots};
 use crate::model::weights::PROJECTION;
-use crate::weight::Weight;
 use pollster::block_on;
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::path::Path;
 
 impl Trainer {
-    /// The numbers of a parameter as they are now; None if there is none of this name. One at a time: together they may be
-    /// more than the memory holds.
-    fn value(&self, name: &str) -> Result<Option<(&Parameter, Vec<f32>)>> {
-        let (parameters, gpu) = (self.parameters(), self.model().gpu());
-        let Some(parameter) = parameters.list().iter().find(|parameter| parameter.name == name) else {
-            return Ok(None);
-        };
-        Ok(Some((parameter, block_on(parameters.read(gpu, parameter, Of::Weights))?)))
-    }
-
-    /// The numbers of one half of an adapter.
-    fn half(&self, w: &Weight) -> Result<Vec<f32>> {
-        self.value(&w.name).map(|value| value.map(|(_, values)| values).unwrap_or_default())
-    }
-
-    fn adapters(&self) -> Result<Vec<(usize, &Adapter)>> {
-        let adapters = self.model().adapters().ok_or_else(|| Error::Argument {
-            what: "adapters to export".into(),
-            expected: "a run that trains some".into(),
-            got: "one that trains the model itself: export that".into(),
-        })?;
-        Ok(adapters.blocks.iter().enumerate().flat_map(|(b, list)| list.iter().map(move |a| (b, a))).collect())
-    }
-
     /// Writes the adapters as a GGUF file, for [`Adapters::from_gguf`](crate::model::Adapters::from_gguf) and llama.cpp.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the run trains no adapters, [`Error::InFile`] where the file cannot be written.
+    /// Those of [`Trainer::adapter_gguf`], [`Error::InFile`] where the file cannot be written.
     pub fn export_adapter(&self, path: &Path) -> Result<()> {
-        let adapters = self.adapters()?;
-        let mut writer = Writer::new();
-        let first = adapters.first().map(|(_, adapter)| adapter.scale * adapter.a.rows as f32);
-        writer
-            .set("general.type", "adapter")
-            .set("general.architecture", self.model().config().architecture.name())
-            .set("adapter.type", "lora")
-            .set("adapter.lora.alpha", first.unwrap_or(1.0)); // readers divide it by the rank
-        let mut values = Vec::new();
-        for (_, adapter) in adapters {
-            for w in [&adapter.a, &adapter.b] {
-                values.push((w, self.half(w)?));
-            }
-        }
-        for (w, values) in &values {
-            let (shape, kind) = ([w.cols as u64, w.rows as u64], Format::F32.tensor_type());
-            writer.tensor(&w.name, &shape, kind, bytemuck::cast_slice(values));
-        }
-        replace_with(path, |out| writer.write(out))
+        let bytes = block_on(self.adapter_gguf())?;
+        replace_with(path, |out| out.write_all(&bytes).map_err(|source| Error::Write { source }))
     }
 
-    /// Writes the adapters as PEFT has them: `adapter_model.safetensors` and `adapter_config.json` in a folder. GGUF files of
-    /// llama models hold the rows of Q and K in another order than their source; here it is the source's again.
+    /// Writes the adapters as PEFT has them into a folder: [`Trainer::adapter_peft`].
     ///
     /// # Errors
     /// As [`Trainer::export_adapter`].
     #[cfg(feature = "peft")]
     pub fn export_peft(&self, folder: &Path, base: &str) -> Result<()> {
-        let adapters = self.adapters()?;
-        let config = self.model().config();
-        let mut tensors = Vec::new();
-        for (block, adapter) in &adapters {
-            let module = peft::module(adapter.target);
-            for (half, w) in [("lora_A", &adapter.a), ("lora_B", &adapter.b)] {
-                let mut values = self.half(w)?;
-                if half == "lora_B" {
-                    values = peft::in_source_order(values, adapter, config);
-                }
-                let name = format!("base_model.model.model.layers.{block}.{module}.{half}.weight");
-                tensors.push((name, [w.rows as usize, w.cols as usize], values));
-            }
-        }
-        peft::write(folder, base, &adapters, &tensors)
+        let files = block_on(self.adapter_peft(base))?;
+        files.iter().try_for_each(|(name, bytes)| replace(&folder.join(name), bytes))
     }
 
     /// Writes the whole model: `base`, the file that it was loaded from, with what was learned. Adapters are merged:
@@ -139,20 +83,22 @@ impl Trainer {
         let floats = |info: &TensorInfo| -> Result<Vec<f32>> {
             let name = info.name.as_str();
             if let Some(donor) = projects(name) {
-                let projection = self.value(PROJECTION)?.map(|(_, values)| values).unwrap_or_default();
+                let projection = block_on(self.value(PROJECTION))?.map(|(_, values)| values).unwrap_or_default();
                 return projected(donor, &projection);
             }
             let Some(adapter) = adapters.get(name) else {
-                return self.value(name)?.map_or_else(|| base.floats(info), |(_, values)| Ok(values));
+                return block_on(self.value(name))?.map_or_else(|| base.floats(info), |(_, values)| Ok(values));
             };
             let mut floats = base.floats(info)?;
-            merge(&mut floats, &self.half(&adapter.a)?, &self.half(&adapter.b)?, adapter);
+            merge(&mut floats, &block_on(self.half(&adapter.a))?, &block_on(self.half(&adapter.b))?, adapter);
             Ok(floats)
         };
         replace_with(path, |out| {
             writer.write_with(out, |name, out| {
                 let Some(info) = base.tensor(name) else { return Ok(()) };
-                let Some(format) = formats.get(name) else { return out.write_all(base.data(info)) };
+                let Some(format) = formats.get(name) else {
+                    return out.write_all(base.data(info).map_err(std::io::Error::other)?);
+                };
                 let mut bytes = Vec::new();
                 format.encode(&floats(info).map_err(std::io::Error::other)?, &mut bytes);
                 out.write_all(&bytes)
@@ -180,68 +126,5 @@ fn merge(w: &mut [f32], a: &[f32], b: &[f32], adapter: &Adapter) {
             sums.iter_mut().zip(a).for_each(|(sum, a)| *sum += *b as f64 * *a as f64);
         }
         row.iter_mut().zip(&sums).for_each(|(w, sum)| *w += (*sum * adapter.scale as f64) as f32);
-    }
-}
-
-/// How PEFT (<https://github.com/huggingface/peft>) names and keeps adapters.
-#[cfg(feature = "peft")]
-mod peft {
-    use super::*;
-    use crate::model::{Architecture, Config, Target};
-    use safetensors::tensor::{Dtype, TensorView};
-
-    pub fn module(target: Target) -> &'static str {
-        match target {
-            Target::Q => "self_attn.q_proj",
-            Target::K => "self_attn.k_proj",
-            Target::V => "self_attn.v_proj",
-            Target::Output => "self_attn.o_proj",
-            Target::Gate => "mlp.gate_proj",
-            Target::Up => "mlp.up_proj",
-            Target::Down => "mlp.down_proj",
-        }
-    }
-
-    /// Rows of B: converters of llama models put the two halves of each head's channels in turns.
-    pub fn in_source_order(b: Vec<f32>, adapter: &Adapter, config: &Config) -> Vec<f32> {
-        let permuted = config.architecture == Architecture::Llama && matches!(adapter.target, Target::Q | Target::K);
-        if !permuted {
-            return b;
-        }
-        let (rank, d) = (adapter.b.cols as usize, config.head_size as usize);
-        let row = |i: usize| &b[i * rank..][..rank];
-        let source = |i: usize| {
-            let (head, c) = (i / d, i % d);
-            head * d + if c < d / 2 { 2 * c } else { 2 * (c - d / 2) + 1 }
-        };
-        (0..adapter.b.rows as usize).flat_map(|i| row(source(i))).copied().collect()
-    }
-
-    pub fn write(
-        folder: &Path,
-        base: &str,
-        adapters: &[(usize, &Adapter)],
-        tensors: &[(String, [usize; 2], Vec<f32>)],
-    ) -> Result<()> {
-        let views = tensors.iter().map(|(name, shape, values)| {
-            let bytes = bytemuck::cast_slice(values);
-            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes).map_err(std::io::Error::other);
-            view.map(|view| (name, view))
-        });
-        let failed = |source| Error::Write { source };
-        let views = views.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-        let bytes = safetensors::serialize(views, None).map_err(|error| failed(std::io::Error::other(error)))?;
-        let (rank, scale) = adapters.first().map_or((1, 1.0), |(_, adapter)| (adapter.a.rows, adapter.scale));
-        let mut modules: Vec<&str> =
-            adapters.iter().filter_map(|(_, adapter)| module(adapter.target).split('.').next_back()).collect();
-        modules.sort_unstable();
-        modules.dedup();
-        let config = serde_json::json!({
-            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": true,
-            "r": rank, "lora_alpha": scale * rank as f32, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": false,
-            "target_modules": modules,
-        });
-        replace(&folder.join("adapter_model.safetensors"), &bytes)?;
-        replace(&folder.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
     }
 }

@@ -4,6 +4,7 @@
 //! leaves what the backward pass will ask for (`workspace.rs`); the loss is made over shards of the vocabulary, and its
 //! gradient goes down the same list in reverse (`backward.rs`); the optimizer changes what learns (`parameters.rs`).
 
+mod adapter_files;
 mod backward;
 mod batch;
 mod batches;

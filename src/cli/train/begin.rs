@@ -94,7 +94,7 @@ impl Work {
         }
         let from = settings.lora.as_ref().and_then(|lora| lora.from.as_ref()).map(Gguf::open).transpose()?;
         let models = std::iter::once(&source.base).chain(&source.donor).chain(&from);
-        let fingerprints = (fingerprint(models, [&training, &validation]), settings.fingerprint()?);
+        let fingerprints = (fingerprint(models, [&training, &validation])?, settings.fingerprint()?);
         let counts = (training.len(), validation.len());
         let training = Batches::new(training, batch as usize, seed)?;
         let validation: Vec<Vec<Sequence>> = validation.chunks(batch as usize).map(<[_]>::to_vec).collect();
@@ -193,8 +193,8 @@ fn trainer(
         }
         (_, full) => {
             let model = match donor {
-                Some(donor) => Model::load_warm_start(gpu, base, donor, options.seed, progress)?,
-                None => Model::load_masters(gpu, base, progress)?,
+                Some(donor) => block_on(Model::load_warm_start(gpu, base, donor, options.seed, progress))?,
+                None => block_on(Model::load_masters(gpu, base, progress))?,
             };
             let chosen = |name: &str| full.as_ref().is_none_or(|full| full.chooses(name));
             Trainer::full(&model, chosen, options)?
@@ -217,7 +217,7 @@ fn no_room(failure: Failure) -> Failure {
 
 /// A number that tells models and data apart from others: of the models their metadata, and of every tensor the beginning and the
 /// end, as a large one would take long to read; of the data all.
-fn fingerprint<'a>(models: impl Iterator<Item = &'a Gguf>, data: [&[Sequence]; 2]) -> u64 {
+fn fingerprint<'a>(models: impl Iterator<Item = &'a Gguf>, data: [&[Sequence]; 2]) -> Result<u64, Error> {
     let mut bytes = Vec::new();
     for model in models {
         for (key, value) in model.metadata() {
@@ -225,7 +225,7 @@ fn fingerprint<'a>(models: impl Iterator<Item = &'a Gguf>, data: [&[Sequence]; 2
         }
         for tensor in model.tensors() {
             bytes.extend_from_slice(tensor.name.as_bytes());
-            let data = model.data(tensor);
+            let data = model.data(tensor)?;
             bytes.extend_from_slice(&data[..data.len().min(256)]);
             bytes.extend_from_slice(&data[data.len().saturating_sub(256)..]);
         }
@@ -234,7 +234,7 @@ fn fingerprint<'a>(models: impl Iterator<Item = &'a Gguf>, data: [&[Sequence]; 2
         let numbers = sequence.ids.iter().chain(&sequence.labels);
         numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
     }
-    peregrine::files::hash(&bytes)
+    Ok(peregrine::files::hash(&bytes))
 }
 
 fn tell_data(path: &Path, report: &Report) {

@@ -1,11 +1,11 @@
 //! An answer as it comes: tokens pulled from a session, made into text, cut at stop strings, shown and timed.
 
-use super::Failure;
-use peregrine::sampling::StopStrings;
-use peregrine::tokenizer::Tokenizer;
-use peregrine::{GenerateOptions, Sampling, Session, Stop, block_on};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use crate::clock;
+use crate::error::Error;
+use crate::generate::{GenerateOptions, Stop};
+use crate::sampling::{Sampling, StopStrings};
+use crate::session::Session;
+use crate::tokenizer::Tokenizer;
 
 /// What is asked of the model.
 pub struct Ask<'a> {
@@ -18,8 +18,11 @@ pub struct Ask<'a> {
     pub stop: &'a [String],
     /// Bar every end token that is no stop string.
     pub ignore_eos: bool,
-    /// Set by another thread to end the answer.
-    pub interrupted: &'a AtomicBool,
+    /// Asked before each token, and between the passes over a long prompt with the number of its tokens that are done: true
+    /// ends the answer.
+    pub interrupted: &'a dyn Fn(usize) -> bool,
+    /// Told each id as it comes: what an error leaves of an answer.
+    pub given: &'a dyn Fn(u32),
 }
 
 /// Why an answer ends.
@@ -46,13 +49,16 @@ pub struct Answer {
 }
 
 /// Runs the prompt, as far as the session does not hold it yet, and what the model says to it.
-/// `show` gets an empty text when the prompt has been accepted, then every piece of the answer.
-pub fn answer(
+/// `show` gets an empty text when the prompt has been accepted, then every piece of the answer; its failure ends the answer.
+///
+/// # Errors
+/// Those of [`Session::append`] and [`Session::generate`], and what `show` gives.
+pub async fn answer<E: From<Error>>(
     session: &mut Session,
-    ask: Ask,
-    mut show: impl FnMut(&str) -> std::io::Result<()>,
-) -> Result<Answer, Failure> {
-    let Ask { prompt, tokenizer, mut sampling, max_tokens, stop, ignore_eos, interrupted } = ask;
+    ask: Ask<'_>,
+    mut show: impl FnMut(&str) -> Result<(), E>,
+) -> Result<Answer, E> {
+    let Ask { prompt, tokenizer, mut sampling, max_tokens, stop, ignore_eos, interrupted, given } = ask;
     let mut stops = StopStrings::new(stop.to_vec())?;
     let end_ids = tokenizer.map_or(&[][..], Tokenizer::end_ids);
     // a control token has no text that a stop string could be found in
@@ -65,30 +71,35 @@ pub fn answer(
         sampling.barred = end_ids.iter().copied().filter(|id| !stop_ids.contains(id)).collect();
     }
 
-    let start = Instant::now();
+    let start = clock::seconds();
     let new = session.reuse(prompt);
-    block_on(session.append(new))?;
+    let mut end = None;
+    session.check(new)?;
+    let chunk = session.chunk();
+    for (i, tokens) in new.chunks(chunk).enumerate() {
+        if interrupted(i * chunk) {
+            end = Some(End::Interrupted);
+            break;
+        }
+        session.append(tokens).await?;
+        if cfg!(target_arch = "wasm32") && new.len() > chunk {
+            session.model().gpu().work_done().await?; // else all of it is under way at once and cannot be ended
+        }
+    }
     let mut generation = session.generate(GenerateOptions { sampling, max_tokens, end_ids: ends })?;
     show("")?;
     let mut stream = tokenizer.map(Tokenizer::stream);
     let (mut ids, mut text, mut first, mut last) = (Vec::new(), String::new(), None, 0.0);
-    let mut end = None;
     while end.is_none() {
-        if interrupted.load(Ordering::Relaxed) {
+        if interrupted(new.len()) {
             end = Some(End::Interrupted);
             break;
         }
-        let id = match block_on(generation.next_token()) {
-            Ok(Some(id)) => id,
-            Ok(None) => break,
-            Err(error) => {
-                show("\n")?; // the error begins a line
-                return Err(error.into());
-            }
-        };
-        last = start.elapsed().as_secs_f64();
+        let Some(id) = generation.next_token().await? else { break };
+        last = clock::seconds() - start;
         first.get_or_insert(last);
         ids.push(id);
+        given(id);
         let Some(stream) = &mut stream else {
             show(&format!("{id} "))?;
             continue;
