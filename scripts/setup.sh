@@ -55,6 +55,7 @@ if [ "${1:-}" = --tests ]; then
     fi
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
 fi
 
 if [ ${#missing[@]} != 0 ] && is_debian; then

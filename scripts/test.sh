@@ -11,8 +11,10 @@ export NODEVICE_SELECT=1
 scripts/setup.sh --tests
 scripts/fetch-test-models.sh
 web/build.sh
-node web/smoke.mjs
-node web/browser.mjs
+
+echo "== Tests in the browser"
+cargo test -q --test shaders every_kernel_is_written_for_browsers # shaders.test.mjs reads what this writes
+for file in web/test/*.test.mjs; do node --test --test-reporter=spec "$file"; done
 
 # Each example runs to its end and prints something.
 example() {

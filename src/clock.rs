@@ -18,3 +18,16 @@ pub fn seconds() -> f64 {
     }
     now() / 1e3
 }
+
+/// Lets the page's other work go on for a while.
+#[cfg(target_arch = "wasm32")]
+pub async fn pause(milliseconds: u32) {
+    use wasm_bindgen::prelude::*;
+    #[wasm_bindgen]
+    extern "C" {
+        #[wasm_bindgen(js_name = setTimeout)]
+        fn set_timeout(done: &js_sys::Function, milliseconds: u32);
+    }
+    let mut begin = |resolve: js_sys::Function, _| set_timeout(&resolve, milliseconds);
+    let _ = wasm_bindgen_futures::JsFuture::from(js_sys::Promise::new(&mut begin)).await; // it is never rejected
+}

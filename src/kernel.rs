@@ -80,12 +80,7 @@ fn read_binding(line: &str) -> Option<Binding> {
 impl Kernel {
     pub(crate) fn compile(gpu: &Gpu, key: &KernelKey) -> Result<Kernel> {
         let name = key.name();
-        let wgsl = shaders::link(&key.files);
-        // Browsers want the use of subgroups declared, wgpu refuses the declaration.
-        let wgsl = match gpu.profile().subgroups && cfg!(target_arch = "wasm32") {
-            true => format!("enable subgroups;\n{wgsl}"),
-            false => wgsl,
-        };
+        let wgsl = source(gpu, key);
         let bindings = read_bindings(&wgsl);
         if gpu.is_outline() {
             return Ok(Kernel { name, bindings, compiled: None });
@@ -96,6 +91,14 @@ impl Kernel {
             return Err(Error::Gpu { what: format!("kernel {}", key.files.join(" + ")), message: error.to_string() });
         }
         Ok(Kernel { name, bindings, compiled: Some(compiled) })
+    }
+}
+
+/// The text that a kernel is compiled from.
+pub(crate) fn source(gpu: &Gpu, key: &KernelKey) -> String {
+    match cfg!(target_arch = "wasm32") && gpu.card().subgroups {
+        true => shaders::link_for_browsers(&key.files),
+        false => shaders::link(&key.files),
     }
 }
 

@@ -155,3 +155,11 @@ pub fn text(path: &str) -> &'static str {
 pub fn link(files: &[&str]) -> String {
     files.iter().flat_map(|file| [text(file), "\n"]).collect()
 }
+
+/// The same for browsers, which want the use of subgroups declared, where wgpu refuses the declaration.
+pub fn link_for_browsers(files: &[&str]) -> String {
+    // These hand keys round in loops whose ends come from memory: the same for all lanes, which a compiler cannot know.
+    let uniform = files.contains(&"attend/subgroup8.wgsl");
+    let directive = if uniform { "diagnostic(off, subgroup_uniformity);\n" } else { "" };
+    format!("enable subgroups;\n{directive}{}", link(files))
+}

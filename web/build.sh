@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the library for the browser into web/pkg: the WebAssembly module, its JavaScript face and TypeScript types.
-# Takes Rust's own wasm32 target where rustup has it, else the Rust that Debian keeps for building browsers.
+# Builds what browsers need: the WebAssembly module into web/pkg, the package's TypeScript types into web/types, and the demo
+# page, a static site, into web/dist. Takes Rust's own wasm32 target where rustup has it, else the Rust that Debian keeps for building browsers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -38,5 +38,10 @@ fi
 "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir web/pkg web/target/$target/web/peregrine.wasm
 echo '{"type":"module"}' >web/pkg/package.json # lets Node.js load the face too
 
-wasm=web/pkg/peregrine_bg.wasm
-echo "$wasm: $(wc -c <$wasm) bytes, $(gzip -9 -c $wasm | wc -c) with gzip"
+cd web
+[ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund
+npx tsc
+node site.mjs
+
+wasm=pkg/peregrine_bg.wasm
+echo "web/$wasm: $(wc -c <$wasm) bytes, $(gzip -9 -c $wasm | wc -c) with gzip"

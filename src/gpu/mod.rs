@@ -1,6 +1,8 @@
 //! Gpu: one wgpu device that the engine works on, made here or handed over by the app.
 
 mod adapter;
+#[cfg(target_arch = "wasm32")]
+mod ahead;
 #[cfg(not(target_arch = "wasm32"))]
 mod pipeline_file;
 mod self_test;
@@ -293,7 +295,6 @@ impl Gpu {
     }
 
     /// What the kernels asked for so far are made of, in no order.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn kernel_keys(&self) -> Vec<KernelKey> {
         lock(&self.inner.kernels).keys().cloned().collect()
     }

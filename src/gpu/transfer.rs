@@ -157,6 +157,11 @@ impl Mapping {
         gpu.check()?;
         let view = mapped.then(|| self.buffer.get_mapped_range(0..self.size)).and_then(|view| view.ok());
         let Some(view) = view else {
+            #[cfg(target_arch = "wasm32")]
+            for _ in 0..10 {
+                crate::clock::pause(20).await; // a lost device is told later than what it made fail
+                gpu.check()?;
+            }
             return Err(Error::Gpu { what: "read back".into(), message: "the buffer could not be mapped".into() });
         };
         let data = view.to_vec();

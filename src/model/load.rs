@@ -7,6 +7,7 @@ use super::weights::Weights;
 use crate::error::Result;
 use crate::gguf::Gguf;
 use crate::gpu::{Gpu, Profile};
+use crate::kernel::KernelKey;
 use crate::session::{Session, SessionOptions};
 use std::sync::Arc;
 
@@ -57,15 +58,17 @@ impl Model {
         let tensors = Tensors::find(gguf, &config)?;
         tensors.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         #[cfg(target_arch = "wasm32")]
-        let weights = {
-            let _ = options; // a browser compiles when a session is made
-            Weights::upload(gpu, gguf, &config, tensors, false, &mut progress).await?
+        let (weights, times) = {
+            // the browser compiles while the weights come
+            let keys = wanted_kernels(gpu, gguf, &config, tensors.clone(), options).await.unwrap_or_default();
+            let ahead = gpu.compile_ahead(keys);
+            let weights = Weights::upload(gpu, gguf, &config, tensors, false, &mut progress).await?;
+            gpu.compiled(ahead).await?;
+            (weights, LoadTimes::default())
         };
         #[cfg(not(target_arch = "wasm32"))]
         let (weights, times) = beside::upload(gpu, gguf, &config, tensors, options, &mut progress)?;
         gpu.wait()?; // an upload that failed is told here
-        #[cfg(target_arch = "wasm32")]
-        let times = LoadTimes::default();
         Ok(Model::of(gpu, config, weights, false, times))
     }
 
@@ -156,6 +159,21 @@ impl Model {
     }
 }
 
+/// The kernels of a session with these options, found by planning one. What cannot be planned is told when the session is
+/// made.
+async fn wanted_kernels(
+    gpu: &Gpu,
+    gguf: &Gguf,
+    config: &Config,
+    tensors: Tensors<'_>,
+    options: &SessionOptions,
+) -> Result<Vec<KernelKey>> {
+    let outline = gpu.outline();
+    let weights = Weights::upload(&outline, gguf, config, tensors, false, &mut |_, _| ()).await?;
+    Model::of(&outline, config.clone(), weights, false, LoadTimes::default()).session(options)?;
+    Ok(outline.kernel_keys())
+}
+
 /// Uploading and compiling side by side.
 #[cfg(not(target_arch = "wasm32"))]
 mod beside {
@@ -197,10 +215,7 @@ mod beside {
         if gpu.is_outline() {
             return Ok(0);
         }
-        let outline = gpu.outline();
-        let weights = block_on(Weights::upload(&outline, gguf, config, tensors, false, &mut |_, _| ()))?;
-        Model::of(&outline, config.clone(), weights, false, LoadTimes::default()).session(options)?;
-        let keys = outline.kernel_keys();
+        let keys = block_on(wanted_kernels(gpu, gguf, config, tensors, options))?;
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {

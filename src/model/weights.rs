@@ -199,12 +199,9 @@ impl<'a> Loader<'a> {
     async fn data(&mut self, name: &str) -> Result<(Matrix<'a>, u32)> {
         let found = self.take(name)?;
         let (rows, cols) = (found.slot.shape[1] as u32, found.slot.shape[0] as u32);
-        let floats = match self.masters {
-            false => Vec::new(),
-            true if self.gpu.is_outline() => vec![0.0; rows as usize * cols as usize], // nobody will read them
-            true => self.gguf.read_floats(found.info).await?,
-        };
-        Ok((Matrix { format: found.format, info: found.info, rows, floats }, cols))
+        let (format, info) = (found.format, found.info);
+        let floats = if self.masters { self.floats(found).await? } else { Vec::new() };
+        Ok((Matrix { format, info, rows, floats }, cols))
     }
 
     async fn weight(&self, name: &str, cols: u32, sources: &[Source<'_>]) -> Result<Weight> {
@@ -221,7 +218,15 @@ impl<'a> Loader<'a> {
 
     async fn vector(&mut self, name: &str) -> Result<Vector> {
         let found = self.take(name)?;
-        Vector::upload(self.gpu, name, &self.gguf.read_floats(found.info).await?)
+        Vector::upload(self.gpu, name, &self.floats(found).await?)
+    }
+
+    /// A tensor decoded; zeros on an outline, which nobody will read.
+    async fn floats(&self, found: Found<'a>) -> Result<Vec<f32>> {
+        match self.gpu.is_outline() {
+            true => Ok(vec![0.0; found.info.count() as usize]),
+            false => self.gguf.read_floats(found.info).await,
+        }
     }
 
     async fn optional(&mut self, name: &str) -> Result<Option<Vector>> {
@@ -283,7 +288,10 @@ impl<'a> Loader<'a> {
         let mut biases = Vec::new();
         for (name, source) in names.iter().zip(sources) {
             biases.push(match self.tensors.contains_key(name) {
-                true => self.gguf.read_floats(self.take(name)?.info).await?,
+                true => {
+                    let found = self.take(name)?;
+                    self.floats(found).await?
+                }
                 false => vec![0.0; source.rows as usize],
             });
         }

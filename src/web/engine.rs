@@ -105,7 +105,9 @@ impl Engine {
     pub async fn load(&mut self, context: Option<u32>) -> Result<(), JsValue> {
         self.loaded = None;
         let gpu = Gpu::new().await.map_err(thrown)?;
-        let model = Model::load(&gpu, &self.gguf, |_, _| ()).await.map_err(|error| told(&self.files, error))?;
+        let options = SessionOptions { context, ..SessionOptions::default() };
+        let model =
+            Model::load_for(&gpu, &self.gguf, &options, |_, _| ()).await.map_err(|error| told(&self.files, error))?;
         gpu.work_done().await.map_err(thrown)?; // an upload that failed is told here
         let session = session(&model, context).map_err(thrown)?;
         gpu.work_done().await.map_err(thrown)?;

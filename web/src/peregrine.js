@@ -51,16 +51,20 @@ export const Peregrine = {
      */
     async load(source, {onProgress, onDevice, signal, context, cache = true} = {}) {
         signal?.throwIfAborted();
+        const links = Array.isArray(source) ? source.map(link) : link(source);
         const connection = new Connection();
         connection.onDevice = onDevice;
-        const link = part => typeof part === "string" || part instanceof URL ? new URL(part, document.baseURI).href : part;
-        const links = Array.isArray(source) ? source.map(link) : link(source);
+        // a worker that compiles hears nothing: an abort ends it
+        const abort = () => connection.close(signal?.reason);
+        signal?.addEventListener("abort", abort, {once: true});
         try {
             const card = await connection.call("load", {source: links, context, cache}, {signal, onEvent: onProgress});
             return new Model(connection, {...card, source: shown(links)});
         } catch (error) {
             connection.close();
             throw error;
+        } finally {
+            signal?.removeEventListener("abort", abort);
         }
     },
 
@@ -100,7 +104,7 @@ export class Model {
         return this.#answer({prompt}, options);
     }
 
-    /** @returns {Answer} */
+    /** @param {object} what @param {AnswerOptions} options @returns {Answer} */
     #answer(what, {signal, onPrompt, ...options}) {
         const stream = async function* (connection) {
             const pieces = connection.stream("answer", {...what, options}, {signal});
@@ -212,7 +216,7 @@ export class Model {
 
 /** A worker, and what it was asked. */
 class Connection {
-    #worker = new Worker(new URL("./worker.js", import.meta.url), {type: "module", name: "peregrine"});
+    #worker = startWorker();
     /** @type {Map<number, {resolve: Function, reject: Function, onEvent: Function}>} */
     #calls = new Map();
     #next = 0;
@@ -273,6 +277,7 @@ class Connection {
         if (signal?.aborted) stop();
         signal?.addEventListener("abort", stop, {once: true});
         const events = [];
+        /** @type {(value?: any) => void} */
         let wake = () => {};
         let ended = false;
         const work = this.call(method, argument, {signal: own.signal, onEvent: event => (events.push(event), wake())});
@@ -293,11 +298,33 @@ class Connection {
         }
     }
 
-    close() {
+    /** Ends the worker and whatever it is at. */
+    close(reason = new PeregrineError("argument", "the model was freed: load it again")) {
         this.#closed = true;
         this.#worker.terminate();
-        this.#fail(new PeregrineError("argument", "the model was freed: load it again"));
+        this.#fail(reason);
     }
+}
+
+/** Browsers start workers from the page's own origin only: one that comes from another, a CDN say, is imported by one from here. */
+function startWorker() {
+    const url = new URL("./worker.js", import.meta.url);
+    const options = /** @type {const} */ ({type: "module", name: "peregrine"});
+    if (url.origin === location.origin) return new Worker(url, options);
+    const starter = URL.createObjectURL(new Blob([`import ${JSON.stringify(url)};`], {type: "text/javascript"}));
+    try {
+        return new Worker(starter, options);
+    } finally {
+        setTimeout(() => URL.revokeObjectURL(starter), 60_000); // it is read later
+    }
+}
+
+/** A part of a source for the worker, which has another base. @param {any} part */
+function link(part) {
+    if (typeof part !== "string" && !(part instanceof URL)) return part;
+    const base = globalThis.document?.baseURI ?? location.href;
+    if (!URL.canParse(String(part), base)) throw new PeregrineError("argument", `no model: expected a URL, a File or an array of them, got the text ${JSON.stringify(part)}`);
+    return new URL(part, base).href;
 }
 
 /** What a source is called. */

@@ -12,6 +12,7 @@ const REPORT_EVERY = 100;
 const MOST_LOSSES = 3;
 
 /** @type {Engine} */ let engine;
+/** What the model is on: a handle of its own, since the engine cannot be asked while it is at work. @type {import("../pkg/peregrine.js").Device | undefined} */ let device;
 /** @type {import("./source.js").Part[]} */ let parts = [];
 /** What the session was made with. @type {number | undefined} */ let context;
 /** The adapter in use, a GGUF file. @type {Uint8Array | undefined} */ let adapter;
@@ -45,7 +46,7 @@ const methods = {
         const meter = new Meter(report);
         engine = await Engine.open(parts.map(part => meter.watch(part)));
         meter.begin(engine.tensorBytes);
-        await engine.load(context);
+        await loadEngine();
         meter.stage("ready");
         return card();
     },
@@ -130,15 +131,20 @@ const methods = {
 
     /** For tests: what a driver that resets does. */
     async loseDevice() {
-        engine.device()?.destroy();
+        device?.destroy();
     },
 
     async free() {
-        engine?.device()?.destroy();
+        device?.destroy();
         await Promise.all(parts.map(part => part.close()));
         return null;
     },
 };
+
+async function loadEngine() {
+    await engine.load(context);
+    device = engine.device();
+}
 
 /** @param {boolean} on */
 async function useAdapter(on) {
@@ -158,7 +164,7 @@ function card() {
 /** Loads the model onto a new device, from where its files are, with the adapter that was in use. */
 async function restore(error, report) {
     report({device: {type: "lost", message: error.message}});
-    await engine.load(context);
+    await loadEngine();
     engine.setAdapter(adapter);
     report({device: {type: "restored", message: "the model is loaded again"}});
 }
